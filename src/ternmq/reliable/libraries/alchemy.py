@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import os.path
-import sqlite3
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 import sqlalchemy as sa
 from sqlalchemy import event, exc
 from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from ternmq.model.errors import InvalidRequest, NotThisDatabase, OutsideTransaction
 from ternmq.reliable.database.dialect import Dialect, dialect_of
 from ternmq.reliable.database.port import Result, Values, Work
 from ternmq.reliable.libraries.attached import Attached
+from ternmq.reliable.libraries.driver import is_unprepared
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -34,9 +37,6 @@ _BEGIN: Final = {
 }
 _TOLD: Final = "ternmq_at_end"
 """Key in ``info`` of sessions and connections: whom to tell of the end of the transaction."""
-_NO_TABLE: Final = ("42P01", "42703")
-"""SQLSTATE of PostgreSQL: no such table, no such column."""
-_NO_TABLE_MYSQL: Final = (1146, 1054)
 
 
 class Run:
@@ -72,6 +72,7 @@ class AlchemyDatabase:
     """
 
     errors: tuple[type[Exception], ...] = (exc.SQLAlchemyError,)
+    alone = False
 
     def __init__(self, database: object, relay: Engine | None = None) -> None:
         self.url = url_of(database)
@@ -85,19 +86,24 @@ class AlchemyDatabase:
         self.application = database if isinstance(database, Engine) else None
         self._made = relay or (database if isinstance(database, Engine) else None)
         self._engine: Engine | None = None
+        self._lock = threading.Lock()
 
     def _own(self) -> Engine:
-        if self._engine is None:
-            self._engine = self._make()
-        return self._engine
+        with self._lock:
+            if self._engine is None:
+                self._engine = self._make()
+            return self._engine
 
     def _make(self) -> Engine:
+        options: dict[str, Any] = {"isolation_level": "AUTOCOMMIT"}
+        if "skip_autocommit_rollback" in inspect.signature(DefaultDialect).parameters:
+            options["skip_autocommit_rollback"] = True  # a round trip for each use of a connection
         if self._made is not None:
-            engine = sa.create_engine(self._made.url, pool=self._made.pool.recreate())
+            engine = sa.create_engine(self._made.url, pool=self._made.pool.recreate(), **options)
         else:
-            engine = sa.create_engine(_blocking(self.url))
+            engine = sa.create_engine(_blocking(self.url), **options)
         event.listen(engine, "connect", _set_up)
-        return engine.execution_options(isolation_level="AUTOCOMMIT")
+        return engine
 
     @contextmanager
     def reading(self) -> Iterator[Work]:
@@ -131,12 +137,17 @@ class AlchemyDatabase:
     def leave(self) -> None:
         """Forget the connections in a forked child: they are the parent's."""
         self._engine = None
+        self._lock = threading.Lock()
 
     def is_unprepared(self, error: Exception) -> bool:
         """Return whether an error says that a table or column is missing."""
         return is_unprepared(error)
 
     # -- the application's transactions -----------------------------------------------------------
+
+    def ambient(self) -> Attached | None:
+        """Return None: SQLAlchemy does not know which transaction a caller is in."""
+        return None
 
     def attach(self, within: object) -> Attached | None:
         """Return the transaction of a session or connection; None: it is neither.
@@ -179,8 +190,9 @@ class AlchemyDatabase:
         else:
             self._check(blocking.engine)
         return Attached(
-            self.dialect, is_unprepared, awaited=_Awaited(self, asked), at_end=_at_end(blocking)
-        )
+            self.dialect, is_unprepared, awaited=_Awaited(self, asked),
+            at_end=_at_end(blocking), begun=_TOLD in blocking.info,
+        )  # fmt: skip
 
     def _of_session(self, session: Session) -> Attached:
         bind = self._bind(session)
@@ -190,13 +202,13 @@ class AlchemyDatabase:
             connection = session.connection(bind_arguments={"bind": bind})
         self._check_transaction(connection)
         _tell_of_end(session)
-        return Attached(self.dialect, is_unprepared, Run(connection), at_end=_at_end(session))
+        return _attached(self.dialect, session, connection)
 
     def _of_connection(self, connection: Connection) -> Attached:
         self._check(connection.engine)
         self._check_transaction(connection)
         _tell_of_end(connection)
-        return Attached(self.dialect, is_unprepared, Run(connection), at_end=_at_end(connection))
+        return _attached(self.dialect, connection, connection)
 
     def _bind(self, session: Session) -> Engine | Connection:
         """Return what a session is bound to and belongs to this database."""
@@ -304,18 +316,6 @@ def _place(url: URL) -> tuple[object, ...]:
     return backend, str(host).lower(), url.port or default, url.database
 
 
-def is_unprepared(error: Exception) -> bool:
-    """Return whether an error says that a table or column is missing."""
-    cause = error.orig if isinstance(error, exc.DBAPIError) else error
-    if isinstance(cause, sqlite3.Error):
-        text = str(cause)
-        return "no such table" in text or "no column named" in text or "no such column" in text
-    if getattr(cause, "sqlstate", None) in _NO_TABLE:
-        return True
-    arguments: tuple[object, ...] = getattr(cause, "args", ())
-    return arguments[:1] in {(number,) for number in _NO_TABLE_MYSQL}
-
-
 # -- transactions ---------------------------------------------------------------------------------
 
 
@@ -366,6 +366,12 @@ def _commits_each(connection: Connection) -> bool:
         return False
     begun.rollback()
     return True
+
+
+def _attached(dialect: Dialect, of: Session | Connection, connection: Connection) -> Attached:
+    return Attached(
+        dialect, is_unprepared, Run(connection), at_end=_at_end(of), begun=_TOLD in of.info
+    )
 
 
 def _tell_of_end(of: Session | Connection) -> None:

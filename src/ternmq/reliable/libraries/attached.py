@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Protocol
 
 from ternmq.reliable.database.dialect import Dialect
-from ternmq.reliable.database.port import AwaitedWork, Work
+from ternmq.reliable.database.port import AwaitedWork, Database, Work
 
 AtEnd = Callable[[Callable[[], None]], None]
 """Takes a function that it calls once the transaction is over, committed or not. A hook only tells
@@ -24,6 +26,7 @@ class Attached:
         work: Runs statements in it; None: it is asked with ``await``.
         awaited: Likewise, with ``await``.
         at_end: Tells of its end; None: nobody does.
+        begun: Whether it is known that messages were written in it before, or who began it told so.
     """
 
     dialect: Dialect
@@ -31,3 +34,32 @@ class Attached:
     work: Work | None = None
     awaited: AwaitedWork | None = None
     at_end: AtEnd | None = None
+    begun: bool = False
+
+
+class ApplicationDatabase(Database, Protocol):
+    """A database, and the transactions that the application opens in it.
+
+    Attributes:
+        alone: It is in memory and belongs to one connection: rows are written, and nobody can read
+            them back to send them.
+    """
+
+    alone: bool
+
+    def writing(self, *, durable: bool = False) -> AbstractContextManager[Work]:
+        """Return a transaction; see ``Database``. ``durable``: a crash does not forget it."""
+
+    def attach(self, within: object) -> Attached | None:
+        """Return the transaction of a session or connection; None: it is neither.
+
+        Raises:
+            NotThisDatabase: It belongs to another database.
+            OutsideTransaction: It commits each statement.
+        """
+
+    def ambient(self) -> Attached | None:
+        """Return the transaction that the caller is in, where the library knows; None: none."""
+
+    def leave(self) -> None:
+        """Forget the connections in a forked child: they are the parent's."""

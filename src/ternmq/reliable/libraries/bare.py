@@ -8,27 +8,33 @@ takes no note of its commits, so nobody tells of the end of its transaction; see
 from __future__ import annotations
 
 import os.path
-import re
 import sqlite3
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ternmq.model.errors import InvalidRequest, NotThisDatabase, OutsideTransaction
 from ternmq.reliable.database.port import Result, Values
-from ternmq.reliable.libraries.alchemy import AlchemyDatabase, is_unprepared
-from ternmq.reliable.libraries.attached import Attached
+from ternmq.reliable.libraries.attached import ApplicationDatabase, Attached
+from ternmq.reliable.libraries.driver import is_unprepared, pyformat
 
-_NAMED: Final = re.compile(r":([a-z_0-9]+)")
+if TYPE_CHECKING:
+    from ternmq.reliable.libraries.alchemy import AlchemyDatabase
+
 _IN_TRANSACTION: Final = 0x0001
 """A flag of MySQL's server status."""
 
 
-def attach(database: AlchemyDatabase, within: object) -> Attached | None:
+def attach(of: ApplicationDatabase, within: object) -> Attached | None:
     """Return the transaction of a bare connection; None: it is none that is known.
+
+    Only databases with a URL have such connections; Django's are its own.
 
     Raises:
         NotThisDatabase: It belongs to another database.
         OutsideTransaction: It commits each statement.
     """
+    if not hasattr(of, "url"):
+        return None
+    database = cast("AlchemyDatabase", of)
     if isinstance(within, sqlite3.Connection):
         _check(database, "sqlite", _is_file(database, within))
         if _commits_each(within):
@@ -184,7 +190,7 @@ class _AwaitedRun:
 def _asked(cursor: object, statement: str, values: Values) -> tuple[str, dict[str, object]]:
     if isinstance(cursor, sqlite3.Cursor):
         return statement, dict(values)
-    return _NAMED.sub(r"%(\1)s", statement.replace("%", "%%")), dict(values)
+    return pyformat(statement, values)
 
 
 def _values(row: Any) -> tuple[Any, ...]:  # noqa: ANN401 - drivers have rows of several kinds

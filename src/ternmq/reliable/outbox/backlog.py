@@ -28,6 +28,7 @@ from ternmq.model.errors import (
     OutcomeUnknown,
     ProtocolError,
     SendTimeout,
+    StrictNeedsReplica,
     TernMQError,
     TopicNotDurable,
     Unauthenticated,
@@ -38,15 +39,13 @@ ATTEMPTS: Final = 5
 """How often a row is refused before it has failed."""
 LONG_S: Final = 10.0
 """A topic that waits longer has its rows held, so that they do not stand in the way of others."""
-PROBE_ROWS: Final = 100
-"""Rows of a topic that are released as a try."""
 _FIRST_WAIT_S: Final = 0.5
 _LONGEST_WAIT_S: Final = 30.0
 _FIRST_REFUSED_S: Final = 1.0
 _LONGEST_REFUSED_S: Final = 60.0
 _BROKER: Final = (CannotConnect, ConnectionLost, Unauthenticated, ClientClosed, ProtocolError)
 """The broker is away, or accepts nobody: it is no matter of the topic."""
-_UNKNOWN: Final = (SendTimeout, OutcomeUnknown, BufferFull)
+_PASSING: Final = (SendTimeout, OutcomeUnknown, BufferFull, StrictNeedsReplica)
 _FINAL: Final = (MessageTooLarge, InvalidName, IdConflict, EncodeError, DueTooFar)
 """What no time mends."""
 _ERROR_TEXT: Final = 1000
@@ -122,12 +121,12 @@ class Backlog:
         self._topics: dict[str, _Wait] = {}
         self._keys: dict[Key, int] = {}
         """Blocked key -> number of the row that blocks it."""
-        self._held: dict[str, int] = {}
-        """Topics of which rows are held because of the topic -> how many are released next."""
+        self._held: set[str] = set()
+        """Topics of which rows are held because of the topic."""
+        self._left: set[Key] = set()
+        """Keys of which a row of the present page was not sent or stored: those behind it wait."""
         self._refusals: dict[int, int] = {}
         """Number of a row -> how often it was refused here."""
-        self._stopped: set[Key] = set()
-        """Keys of which a row of the present page was not sent, or not stored."""
 
     def take_over(self, keys: Sequence[tuple[str, str, int]]) -> None:
         """Begin with the keys that are blocked in the table: topic, key, number of the first row.
@@ -136,21 +135,25 @@ class Backlog:
         meet them.
         """
         self._topics = {}
-        self._held = {}
+        self._held = set()
         self._refusals = {}
         self._keys = {(topic, key): seq for topic, key, seq in keys}
 
     def plan(self, rows: Sequence[Row], now_s: float) -> Plan:
-        """Return what is done with a page of rows, which are in the order of their numbers."""
+        """Return what is done with a page of rows, which are in the order of their numbers.
+
+        ``now_s`` is the one that ``to_release`` was given before the page was read: else the wait
+        of a topic might end in between, and a row go before those of its key that are still held.
+        """
         plan = Plan()
-        self._stopped = set()
+        self._left.clear()
         depth: dict[Key, int] = {}
         for row in rows:
             wait = self._topics.get(row.topic)
             if wait is not None and wait.until_s > now_s:
                 if wait.wait_s >= LONG_S:
                     plan.hold.append(row.ref)
-                    self._held.setdefault(row.topic, PROBE_ROWS)
+                    self._held.add(row.topic)
                 continue
             if not row.ordering_key:
                 _put(plan.waves, 0, row)
@@ -183,8 +186,7 @@ class Backlog:
             self._topics.pop(row.topic, None)
             self._refusals.pop(row.seq, None)
             return Change(row, Fate.SENT)
-        if row.ordering_key:
-            self._stopped.add(key)
+        self._left.add(key)
         error = _text(outcome)
         tries = row.tries + 1
         if is_of_the_broker(outcome):
@@ -205,34 +207,28 @@ class Backlog:
     def is_waiting(self, row: Row, now_s: float) -> bool:
         """Return whether a row must not be sent now, since the page was planned.
 
-        If so, the rows of its key that are behind it wait as well, until the next page: neither a
-        broker that is back nor a wait that is over lets them overtake it.
+        Those of its key that are behind it in the page wait as well, even if its topic does not any
+        more when it is their turn.
         """
-        key = row.topic, row.ordering_key
         wait = self._topics.get(row.topic)
         waits = wait is not None and wait.until_s > now_s
         if row.ordering_key:
-            blocking = self._keys.get(key)
-            waits = waits or key in self._stopped or (blocking is not None and row.seq > blocking)
+            key = row.topic, row.ordering_key
+            waits = waits or key in self._left or row.seq > self._keys.get(key, row.seq)
             if waits:
-                self._stopped.add(key)
+                self._left.add(key)
         return waits
 
-    def to_release(self, now_s: float) -> list[tuple[str, int | None]]:
-        """Return topics whose held rows are released, and how many of each; None: all.
+    def to_release(self, now_s: float) -> list[str]:
+        """Return the topics whose held rows are released before the next page is read.
 
-        All, if a message to the topic was stored. If only its wait is over, some are a try: more
-        each time, since the first ones may be held because of their keys.
+        All rows of a topic: one that is still held might belong to the key of one that is not.
         """
-        ready: list[tuple[str, int | None]] = []
-        for topic, rows in list(self._held.items()):
-            wait = self._topics.get(topic)
-            if wait is None:
-                del self._held[topic]
-                ready.append((topic, None))
-            elif wait.until_s <= now_s:
-                self._held[topic] = rows * 4
-                ready.append((topic, rows))
+        ready = [
+            topic for topic in self._held
+            if (wait := self._topics.get(topic)) is None or wait.until_s <= now_s
+        ]  # fmt: skip
+        self._held.difference_update(ready)
         return ready
 
     def _wait(self, topic: str, now_s: float) -> None:
@@ -259,7 +255,7 @@ def _may_pass(error: Exception) -> bool:
     """Return whether time may mend an error, or it is not known whether the message is stored."""
     if isinstance(error, TopicNotDurable):
         return False
-    return isinstance(error, _UNKNOWN) or (isinstance(error, TernMQError) and error.retriable)
+    return isinstance(error, _PASSING) or (isinstance(error, TernMQError) and error.retriable)
 
 
 def _text(error: Exception) -> str:

@@ -13,7 +13,7 @@ from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from ternmq.client.client import Client as AwaitedClient
 from ternmq.client.content.validation import check_positive, flag, length_of, seconds_of, text
@@ -25,12 +25,11 @@ from ternmq.reliable.database import tables
 from ternmq.reliable.database.lease import steady_s
 from ternmq.reliable.ids.text import text_id
 from ternmq.reliable.libraries import bare
-from ternmq.reliable.libraries.alchemy import AlchemyDatabase
-from ternmq.reliable.libraries.attached import AtEnd, Attached
+from ternmq.reliable.libraries.attached import ApplicationDatabase, AtEnd, Attached
 from ternmq.reliable.outbox.backlog import ATTEMPTS
 from ternmq.reliable.outbox.places import AttachedPlace, OwnPlace
 from ternmq.reliable.outbox.relay import Settings
-from ternmq.reliable.outbox.rows import Ref
+from ternmq.reliable.outbox.rows import Ref, Row
 from ternmq.reliable.outbox.stats import OutboxStats
 from ternmq.reliable.outbox.steps import Observer, Step, Steps
 from ternmq.reliable.outbox.table import Table
@@ -98,7 +97,7 @@ class Outbox:
             raise InvalidRequest("require is a list of topics, such as ['payments.*']")
         check_positive("attempts", attempts)
         self._client = client
-        self._database = AlchemyDatabase(database, relay)
+        self._database = _database_of(database, relay)
         self._require = tuple([text("require", one) for one in require])
         self._settings = Settings(
             resend_after=length_of("resend_after", resend_after),
@@ -118,6 +117,28 @@ class Outbox:
         self._closed = False
         client.stores.add(self)
         watch(self)
+
+    @classmethod
+    def django(cls, client: Client, using: str = "default", **options: Any) -> Self:  # noqa: ANN401
+        """Return an outbox on a database of Django's settings.
+
+        Inside ``transaction.atomic()`` each ``send`` of the client becomes a row; outside, it is
+        sent at once. In a ``TestCase``, rows stay in the transaction of the test: ``rows`` returns
+        them.
+
+        Args:
+            client: A client of ``ternmq.sync``.
+            using: Alias of the database.
+            options: As for ``Outbox``, but ``relay``.
+
+        Raises:
+            InvalidRequest: A value is not valid.
+        """
+        from ternmq.reliable.libraries.django import DjangoDatabase
+
+        if not isinstance(client, Client):
+            raise InvalidRequest("Django's transactions block: give a client of ternmq.sync")
+        return cls(client, DjangoDatabase(using), **options)
 
     def __repr__(self) -> str:
         return f"<Outbox at {self._database.name}>"
@@ -260,23 +281,41 @@ class Outbox:
         threads.look()
         pause = threading.Event()
         while True:
-            refs = threads.open.some()
-            left = threads.left(refs) if refs else []
-            if not left and not len(threads.open):
+            left = threads.left() if len(threads.open) or threads.open.beyond else 0
+            if not left:
                 return
             if steady_s() >= until:
-                count = len(threads.open)
                 raise hinted(
                     UnsentMessages(
-                        f"{counted(count, 'row')} of the outbox {verb(count, 'is', 'are')} not "
+                        f"{counted(left, 'row')} of the outbox {verb(left, 'is', 'are')} not "
                         f"stored at the broker after {seconds:g} s"
                     ),
                     "they stay in the table and are sent later; `ternmq outbox list` shows them",
                 )
-            if left:
-                pause.wait(_FLUSH_POLL_S)
+            pause.wait(_FLUSH_POLL_S)
 
     # -- what it did ------------------------------------------------------------------------------
+
+    def rows(self, limit: int = 100) -> list[Row]:
+        """Return the first rows of the table, as the present transaction sees them. Blocks.
+
+        For tests: inside a block, or inside ``transaction.atomic()`` of Django, it sees what was
+        written there and not committed.
+
+        Args:
+            limit: Most rows.
+
+        Raises:
+            Exception: The database's own.
+        """
+        bound = self._bound.get()
+        if isinstance(bound, Transaction):
+            bound = bound.connection
+        attached = self._attach(bound) if bound not in {None, self} else self._database.ambient()
+        if attached is not None and attached.work is not None:
+            return self._table.rows(attached.work, limit)
+        with self._database.reading() as work:
+            return self._table.rows(work, limit)
 
     def stats(self) -> OutboxStats:
         """Return counts of this process; they go on changing. No I/O."""
@@ -320,14 +359,15 @@ class Outbox:
             return None
         if isinstance(block, Transaction) and block.connection is within:
             attached = block.told(attached)
-        return AttachedPlace(
-            attached, self._database.name, self._table, self._new_id, self._steps, self
-        )
+        return self._attached_place(attached)
 
     def current(self) -> Place | None:
         """Return the transaction of the block in which the caller is; see ``Store``."""
         bound = self._bound.get()
-        return None if bound is None else self.place_of(bound)
+        if bound is not None:
+            return self.place_of(bound)
+        ambient = self._database.ambient()
+        return None if ambient is None else self._attached_place(ambient)
 
     def requires(self, topic: str) -> bool:
         """Return whether a topic needs a transaction; see ``Store``."""
@@ -344,9 +384,10 @@ class Outbox:
 
     def written(self, refs: Sequence[Ref], ordered: bool, at_end: AtEnd | None) -> None:
         """Note rows that were inserted; see ``places``."""
-        threads = self._reach()
         self._stats.written += len(refs)
-        threads.open.add(refs)
+        if self._database.alone:  # a test's database: nobody else could read the rows
+            return
+        self._reach().open.add(refs)
         if at_end is None:
             self._stats.unseen += len(refs)
         else:
@@ -371,6 +412,11 @@ class Outbox:
     def _attach(self, within: object) -> Attached | None:
         return self._database.attach(within) or bare.attach(self._database, within)
 
+    def _attached_place(self, attached: Attached) -> Place:
+        return AttachedPlace(
+            attached, self._database.name, self._table, self._new_id, self._steps, self
+        )
+
     @property
     def steps(self) -> Steps:
         """Who is told of steps."""
@@ -382,7 +428,7 @@ class Outbox:
         return self._bound
 
     @property
-    def database(self) -> AlchemyDatabase:
+    def database(self) -> ApplicationDatabase:
         """The database."""
         return self._database
 
@@ -405,7 +451,7 @@ class Transaction:
         """Return the transaction with this block, which knows its end."""
         return Attached(
             attached.dialect, attached.is_unprepared, attached.work, attached.awaited,
-            self._at_end.append,
+            self._at_end.append, begun=True,
         )  # fmt: skip
 
     def __enter__(self) -> Self:
@@ -456,6 +502,14 @@ class Transaction:
         for call in self._at_end:
             call()
         self._at_end.clear()
+
+
+def _database_of(database: object, relay: Engine | None) -> ApplicationDatabase:
+    if hasattr(database, "using") and hasattr(database, "ambient"):  # Django's
+        return cast("ApplicationDatabase", database)
+    from ternmq.reliable.libraries.alchemy import AlchemyDatabase
+
+    return AlchemyDatabase(database, relay)
 
 
 def ddl(dialect: str, schema: str = "") -> list[str]:

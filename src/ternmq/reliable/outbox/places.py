@@ -10,8 +10,7 @@ from ternmq.client.content.message import Receipt
 from ternmq.client.producer.outgoing import Outgoing
 from ternmq.model.errors import DatabaseNotPrepared
 from ternmq.reliable.database.port import AwaitedWork, Values, Work
-from ternmq.reliable.libraries.alchemy import AlchemyDatabase
-from ternmq.reliable.libraries.attached import AtEnd, Attached
+from ternmq.reliable.libraries.attached import ApplicationDatabase, AtEnd, Attached
 from ternmq.reliable.outbox.rows import Ref, receipt_of, values_of
 from ternmq.reliable.outbox.steps import Step, Steps
 from ternmq.reliable.outbox.table import PAGE_ROWS, Table
@@ -114,6 +113,7 @@ class AttachedPlace:
     def write(self, topic: str, messages: Sequence[Outgoing]) -> list[Receipt]:
         """Insert messages; see ``Place``."""
         assert self._attached.work is not None
+        self._tell()
         try:
             return self._writing.write(self._attached.work, topic, messages)
         except Exception as error:
@@ -123,11 +123,17 @@ class AttachedPlace:
     async def write_awaited(self, topic: str, messages: Sequence[Outgoing]) -> list[Receipt]:
         """Insert messages; see ``Place``."""
         assert self._attached.awaited is not None
+        self._tell()
         try:
             return await self._writing.write_awaited(self._attached.awaited, topic, messages)
         except Exception as error:
             self._explain(error)
             raise
+
+    def _tell(self) -> None:
+        if not self._attached.begun:
+            self._writing.steps.tell(Step.BEGIN)
+        self._writing.steps.tell(Step.WORK)
 
     def _explain(self, error: Exception) -> None:
         """Raise an error that says what to do, if the tables are missing."""
@@ -152,7 +158,7 @@ class OwnPlace:
 
     def __init__(
         self,
-        database: AlchemyDatabase,
+        database: ApplicationDatabase,
         table: Table,
         new_id: NewId,
         steps: Steps,

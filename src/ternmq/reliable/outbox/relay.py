@@ -213,6 +213,13 @@ class Sending:
             room -= size
         return found
 
+    def whole(self, rows: list[Row]) -> list[Row]:
+        """Return those of some rows that are still there, with their bodies."""
+        if all(row.body is not None for row in rows):
+            return rows
+        with self.database.reading() as work:
+            return [row for row in rows if self.table.read_body(work, row)]
+
 
 class OwnRows:
     """Sends the rows of this process once their transactions have ended. Not thread-safe."""
@@ -238,8 +245,7 @@ class OwnRows:
 
     def _send(self, rows: list[Row]) -> None:
         sending = self._sending
-        with sending.database.reading() as work:
-            rows = [row for row in rows if sending.table.read_body(work, row)]
+        rows = sending.whole(rows)
         if not rows:
             return
         ids = [row.id for row in rows]
@@ -304,9 +310,9 @@ class Compensator:
         sending, backlog = self._sending, self._backlog
         sending.steps.tell(Step.SCAN)
         began = steady_s()
-        for topic, limit in backlog.to_release(began):
+        for topic in backlog.to_release(began):
             with sending.database.writing() as work:
-                sending.table.release(work, topic, limit=limit)
+                sending.table.release(work, topic)
         with sending.database.reading() as work:
             rows, _ = sending.table.page(
                 work, resend_after_ms=round(sending.settings.resend_after * 1000)
@@ -316,7 +322,7 @@ class Compensator:
         sending.stats.page_rows = len(rows)
         if not rows:
             return False
-        plan = backlog.plan(rows, steady_s())
+        plan = backlog.plan(rows, began)
         if plan.hold:
             with sending.database.writing() as work:
                 sending.table.hold(work, plan.hold)
@@ -349,10 +355,7 @@ class Compensator:
         """Send rows of a wave; return whether any is stored."""
         sending, backlog = self._sending, self._backlog
         now = steady_s()
-        rows = [row for row in rows if not backlog.is_waiting(row, now)]
-        if any(row.body is None for row in rows):
-            with sending.database.reading() as work:
-                rows = [row for row in rows if sending.table.read_body(work, row)]
+        rows = sending.whole([row for row in rows if not backlog.is_waiting(row, now)])
         if not rows:
             return False
         ids = [row.id for row in rows]

@@ -97,6 +97,16 @@ class Table:
         rows = [row_of(self.dialect, row[2:], row[1]) for row in found.rows]
         return rows, int(found.rows[0][0]) if found.rows else 0
 
+    def rows(self, work: Work, limit: int) -> list[Row]:
+        """Return the first rows of all states, with their bodies, by number."""
+        found = work.run(
+            self.fill(
+                f"SELECT body, {', '.join(COLUMNS)} FROM {{outbox}} ORDER BY seq LIMIT :limit"
+            ),
+            {"limit": limit},
+        )
+        return [row_of(self.dialect, row[1:], row[0]) for row in found.rows]
+
     def own(self, work: Work, refs: Sequence[Ref]) -> list[Row]:
         """Return those of some rows that are committed and still to be sent, by number."""
         names, values = _listed([ref.seq for ref in refs])
@@ -127,6 +137,17 @@ class Table:
         wanted = set(refs)
         rows = [Ref(int(seq), bytes(id_).decode()) for seq, id_ in found.rows]
         return [ref for ref in rows if ref in wanted]
+
+    def is_unsent_up_to(self, work: Work, seq: int) -> bool:
+        """Return whether a row up to a number waits to be sent, whoever wrote it."""
+        found = work.run(
+            self.fill(
+                "SELECT seq FROM {outbox} WHERE seq <= :seq "
+                f"AND state IN ({State.SENDING:d}, {State.HELD:d}) LIMIT 1"
+            ),
+            {"seq": seq},
+        )
+        return bool(found.rows)
 
     def read_body(self, work: Work, row: Row) -> bool:
         """Read the body of a row that is large; return False if the row is gone."""
@@ -225,13 +246,8 @@ class Table:
         )
         return [int(row[0]) for row in found.rows]
 
-    def release(
-        self, work: Work, topic: str = "", key: str | None = None, limit: int | None = None
-    ) -> int:
-        """Have held rows be sent; return how many.
-
-        Those of a ``topic`` and a ``key`` of it, or all; at most ``limit``, the first ones.
-        """
+    def release(self, work: Work, topic: str = "", key: str | None = None) -> int:
+        """Have held rows be sent, those of a topic and of a key of it, or all; return how many."""
         chosen = f"state = {State.HELD:d}"
         values: dict[str, object] = {}
         if topic:
@@ -240,13 +256,6 @@ class Table:
         if key is not None:
             chosen += " AND ordering_key = :key"
             values["key"] = self.dialect.text(key)
-        if limit is not None:
-            # MySQL updates no table that a plain subquery of it reads.
-            chosen = (
-                f"seq IN (SELECT seq FROM (SELECT seq FROM {{outbox}} WHERE {chosen} "
-                "ORDER BY seq LIMIT :limit) AS first_rows)"
-            )
-            values["limit"] = limit
         statement = f"UPDATE {{outbox}} SET state = {State.SENDING:d} WHERE {chosen}"
         return work.run(self.fill(statement), values).count
 

@@ -26,21 +26,31 @@ _TROUBLE_S: Final = (0.5, 30.0)
 """First and longest pause after an error of the database."""
 _SCAN_SHARE: Final = 20
 """A look for rows is followed by a pause of so many times its length."""
-_MOST_OPEN: Final = 10_000
+_MOST_OPEN: Final = 50_000
+"""Most rows that are kept in memory by number and id."""
 _CLEAN_S: Final = 60.0
 
 
 class Open:
-    """Rows that this process wrote, not known to be stored. Callable from any thread."""
+    """Rows that this process wrote, not known to be stored. Callable from any thread.
+
+    Attributes:
+        beyond: Largest number of a row that was forgotten because there were too many; 0: none.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._refs: dict[Ref, None] = {}
+        self.beyond = 0
 
     def add(self, refs: Sequence[Ref]) -> None:
-        """Note rows that were written."""
+        """Note rows that were written; beyond ``_MOST_OPEN``, the oldest ones are forgotten."""
         with self._lock:
             self._refs.update(dict.fromkeys(refs))
+            while len(self._refs) > _MOST_OPEN:
+                oldest = next(iter(self._refs))
+                del self._refs[oldest]
+                self.beyond = max(self.beyond, oldest.seq)
 
     def remove(self, refs: Sequence[Ref]) -> None:
         """Note rows that are stored, or were rolled back."""
@@ -112,6 +122,9 @@ class Threads:
     def ended(self, refs: Sequence[Ref]) -> None:
         """Send rows of this process: their transaction has ended. Callable from any thread."""
         with self._woken:
+            if len(self._ready) > _MOST_OPEN:  # the broker is away: the compensator sends them
+                self.stats.unseen += len(refs)
+                return
             self._ready += refs
             self._woken.notify()
 
@@ -119,13 +132,16 @@ class Threads:
         """Have the compensator look for rows now, if it leads. Callable from any thread."""
         self._scan.set()
 
-    def left(self, refs: Sequence[Ref]) -> list[Ref]:
-        """Return those of some rows that are committed and not stored; the others are forgotten."""
+    def left(self) -> int:
+        """Return how many rows of this process are committed and not stored, at least."""
+        refs, beyond = self.open.some(), self.open.beyond
         with self._database.reading() as work:
             rows = self._table.unsent(work, refs)
-        found = set(rows)
-        self.open.remove([ref for ref in refs if ref not in found])
-        return rows
+            found = set(rows)
+            self.open.remove([ref for ref in refs if ref not in found])
+            if beyond and not self._table.is_unsent_up_to(work, beyond):
+                self.open.beyond = 0 if self.open.beyond == beyond else self.open.beyond
+        return max(len(self.open), self.open.beyond > 0)
 
     def close(self, timeout: float) -> None:
         """Send what waits, for a while; give the lease back; end the threads."""
@@ -159,7 +175,7 @@ class Threads:
                 return
             try:
                 missing = self._own.send(refs)
-            except self._database.errors as error:
+            except Exception as error:  # noqa: BLE001 - logged; the thread must not end
                 pause = trouble.at(error)
                 # The compensator has them, too: here they are tried as often as those unread.
                 missing = list(refs)
@@ -169,8 +185,6 @@ class Threads:
                 trouble.over()
             if missing:
                 self._look_again(missing, tries)
-            if len(self.open) > _MOST_OPEN:
-                self._forget_some(trouble)
 
     def _next(self) -> tuple[list[Ref], int]:
         """Wait for rows; return some, and how often they were looked for; none: the end."""
@@ -193,16 +207,6 @@ class Threads:
             return
         with self._woken:
             heapq.heappush(self._again, (steady_s() + AGAIN_S[tries], tries + 1, refs))
-
-    def _forget_some(self, trouble: _Trouble) -> None:
-        """Forget rows that others have sent, or that were rolled back."""
-        try:
-            kept = self.left(self.open.some())
-        except self._database.errors as error:
-            trouble.at(error)
-            return
-        self.open.remove(kept)  # looked at again last
-        self.open.add(kept)
 
     # -- the compensator --------------------------------------------------------------------------
 
@@ -229,7 +233,7 @@ class Threads:
                     self._scan.clear()
                     pause = max(0.0, lead_at - steady_s())
                 trouble.over()
-            except self._database.errors as error:
+            except Exception as error:  # noqa: BLE001 - logged; the thread must not end
                 self.lease.forget()
                 leads, lead_at = False, 0.0
                 self._ended.wait(trouble.at(error))
@@ -271,7 +275,11 @@ class _Trouble:
         text = f"{type(error).__name__}: {error}"
         if text != self._text:
             self._text = text
-            log.error("the outbox at %s cannot work: %s; it tries again", self._database.name, text)
+            known = isinstance(error, (*self._database.errors, TernMQError))
+            log.error(
+                "the outbox at %s cannot work: %s; it tries again", self._database.name, text,
+                exc_info=None if known else error,
+            )  # fmt: skip
         return self._pause
 
     def over(self) -> None:

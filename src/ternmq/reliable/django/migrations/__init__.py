@@ -1,0 +1,1 @@
+"""Migrations: ``0001_outbox`` makes the tables of version 1."""

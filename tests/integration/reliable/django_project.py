@@ -1,0 +1,54 @@
+"""Settings of a Django project for tests, in a process of its own: Django has one each."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import django
+from django.conf import settings
+
+
+def set_up(url: str) -> None:
+    """Configure Django for a database: a path, or a URL of PostgreSQL or MariaDB."""
+    settings.configure(
+        DATABASES={"default": _database(url)},
+        INSTALLED_APPS=["ternmq.reliable.django"],
+        DEFAULT_AUTO_FIELD="django.db.models.AutoField",
+        USE_TZ=True,
+    )
+    django.setup()
+    from django.core.management import call_command
+
+    call_command("migrate", verbosity=0)
+
+
+def _database(url: str) -> dict[str, object]:
+    if url.startswith("sqlite"):
+        return {"ENGINE": "django.db.backends.sqlite3", "NAME": url.partition("///")[2],
+                "OPTIONS": {"timeout": 20, "transaction_mode": "IMMEDIATE"}}  # fmt: skip
+    parts = urlsplit(url)
+    if parts.scheme.startswith("mysql"):
+        import pymysql
+
+        pymysql.version_info = (2, 2, 1, "final", 0)  # Django asks the version of mysqlclient
+        pymysql.install_as_MySQLdb()
+    kind = "postgresql" if parts.scheme.startswith("postgresql") else "mysql"
+    return {
+        "ENGINE": f"django.db.backends.{kind}", "NAME": parts.path.lstrip("/"),
+        "USER": parts.username or "", "HOST": parts.hostname or "", "PORT": parts.port or 0,
+    }  # fmt: skip
+
+
+def run(program: str, url: str, broker: str) -> None:
+    """Run a program of the tests with a project; the last line says that it came to its end."""
+    set_up(url)
+    sys.path.insert(0, str(Path(__file__).parents[3]))
+    names: dict[str, object] = {"broker": broker}
+    exec(compile(program, "program", "exec"), names)
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    run(sys.stdin.read(), sys.argv[1], sys.argv[2])
