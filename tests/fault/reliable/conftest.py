@@ -11,8 +11,8 @@ from typing import Final
 import pytest
 
 from tests.black_box.process import BrokerProcess
+from tests.databases import Servers, quick_folder
 from tests.fault.reliable.crew import Nursery, nursery
-from tests.fault.reliable.servers import Servers, quick_folder
 from tests.fault.reliable.tools import LONG
 
 SHORT: Final = (

@@ -112,7 +112,8 @@ class Stopper:
     def observe(self, step: Step, ids: Sequence[str]) -> None:
         """Note a step of the component. Its ``commit`` comes when the transaction is over."""
         del ids
-        self.at("committed" if step is Step.COMMIT else step.value)
+        if step not in {Step.BEGIN, Step.WORK}:  # those the application tells
+            self.at("committed" if step is Step.COMMIT else step.value)
 
 
 class Member:

@@ -14,10 +14,10 @@ import ternmq
 import ternmq.sync
 from ternmq.reliable import Outbox
 from tests.black_box.process import BrokerProcess
+from tests.databases import Servers
 from tests.fault.reliable import checks, shop
 from tests.fault.reliable.checks import Verdict
 from tests.fault.reliable.crew import Crew, Nursery
-from tests.fault.reliable.servers import Servers
 
 _NUMBERS: Final = itertools.count(1)
 

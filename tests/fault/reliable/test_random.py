@@ -10,10 +10,10 @@ from typing import Final
 
 import pytest
 
+from tests.databases import KINDS, SERVED
 from tests.fault.reliable import checks
 from tests.fault.reliable.crew import MemberProcess
 from tests.fault.reliable.place import Place, place
-from tests.fault.reliable.servers import KINDS, SERVED
 from tests.fault.reliable.tools import SEED, much, wait_until
 from tests.fault.server.results import keep
 

@@ -11,9 +11,9 @@ from typing import Final
 
 import pytest
 
+from tests.databases import KINDS, SERVED
 from tests.fault.reliable import shop
 from tests.fault.reliable.place import Place, place
-from tests.fault.reliable.servers import KINDS, SERVED
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.row("J4", "K5")]
 

@@ -1,4 +1,4 @@
-"""Databases on loopback, each kind with a server of its own that may be killed."""
+"""Databases on loopback for tests: SQLite, and servers that are a test's own and may be killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests import coordinators
-from tests.fault.reliable.tools import wait_until
+from tests.black_box.process import wait_until
 
 KINDS: Final = ("sqlite", "postgresql", "mariadb")
 SERVED: Final = ("postgresql", "mariadb")
@@ -96,7 +96,7 @@ class Servers:
         """Start a server after ``kill``; wait until it answers."""
         server = self.of(kind)
         server.again()
-        wait_until(lambda: _answers(server), f"{kind} answers", pause=0.05)
+        wait_until(lambda: _answers(server), f"{kind} answers")
 
 
 def _answers(server: coordinators.Server) -> bool:
