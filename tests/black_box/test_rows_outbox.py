@@ -30,6 +30,12 @@ from tests.databases import KINDS, Servers, quick_folder
 pytestmark = pytest.mark.slow
 
 UNDONE = b"of a savepoint that was rolled back"
+AWAITED = [
+    (kind, way)
+    for kind in KINDS
+    for way in transactions.AWAITED_WAYS
+    if kind == "postgresql" or not way.startswith("psycopg")
+]
 _topics = count(1)
 
 
@@ -191,13 +197,11 @@ def test_nothing_is_sent_before_the_commit(dev, wire, client, shop, stack, topic
 
 
 @pytest.mark.row("J1", "J2", "J3", "K18")
-@pytest.mark.parametrize("way", transactions.AWAITED_WAYS)
+@pytest.mark.parametrize(("shop", "way"), AWAITED, indirect=["shop"])
 async def test_nothing_is_sent_before_the_commit_that_is_awaited(
     dev, wire, shop, topic, way
 ) -> None:
     """The same with ``await``."""
-    if way.startswith("psycopg") and shop.kind != "postgresql":
-        return  # the driver of one database
     begin = transactions.AWAITED_WAYS[way]
     engine = transactions.awaited_engine(shop.engine, shop.kind)
     sender = ternmq.connect(wire.url)

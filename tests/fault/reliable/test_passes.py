@@ -100,3 +100,89 @@ def test_a_database_clock_that_is_set_back_changes_no_order(passes, back_s):
     one.scan()
     assert passes.broker.stored == ["k1", "k2"]
     assert passes.left() == []
+
+
+def test_a_row_that_commits_late_under_a_small_number_is_sent(passes):
+    """Its transaction began first; rows behind it were read, sent and deleted meanwhile."""
+    passes.write("x", "y", "z", key="k")
+    one = passes.compensator()
+    assert one.lead()
+    passes.write("after", key="other", seq=900)
+    one.scan()
+    assert passes.left() == []
+    passes.write("late", key="late", seq=5)
+    passes.write("later", key="late", seq=901)
+    one.scan()
+    assert passes.broker.stored[-2:] == ["late", "later"]
+    assert passes.left() == []
+
+
+def test_rows_are_there_until_they_are_answered(passes):
+    """Nobody could send them again, if this process died while it waits."""
+    refs = passes.write("own", by_writer=True)
+    passes.write("k1", key="k")
+    seen = []
+
+    def answers(topic, message):
+        seen.append(message.id in passes.left())
+
+    passes.broker.answers = answers
+    assert passes.own_rows().send(refs) == []
+    one = passes.compensator()
+    assert one.lead()
+    one.scan()
+    assert seen == [True, True]
+    assert passes.left() == []
+
+
+def test_one_of_two_leads_until_it_does_not_renew(passes):
+    one, two = passes.compensator("one"), passes.compensator("two")
+    assert one.lead()
+    assert not two.lead()
+    passes.pass_time(5)
+    assert one.lead()
+    passes.pass_time(9)
+    assert not two.lead()
+    passes.pass_time(2)
+    assert two.lead()
+    assert not one.lead()
+    two.give_back()
+    assert one.lead()
+
+
+@pytest.mark.parametrize("jump_s", [3600, -3600])
+def test_a_database_clock_that_jumps_leaves_no_lease_stuck(passes, jump_s):
+    """Forth: another one takes it at once, and the holder notices. Back: nobody waits an hour."""
+    one, two = passes.compensator("one"), passes.compensator("two")
+    assert one.lead()
+    passes.ms += jump_s * 1000
+    assert two.lead()
+    assert not one.lead()
+    passes.pass_time(11)
+    passes.ms -= jump_s * 1000
+    assert one.lead()
+    passes.write("k1", "k2", key="k")
+    one.scan()
+    assert passes.broker.stored == ["k1", "k2"]
+
+
+def test_a_page_that_was_read_before_a_freeze_is_thrown_away(passes):
+    """The leader is frozen within a pass; another one leads, and the first sends nothing more."""
+    large = b"x" * (3 << 20)
+    passes.write("a", key="a", body=large)
+    passes.write("b", key="b", body=large)
+    one, two = passes.compensator("one"), passes.compensator("two")
+    assert one.lead()
+
+    def answers(topic, message):
+        if message.id == "a":
+            passes.pass_time(60)
+            assert two.lead()
+
+    passes.broker.answers = answers
+    one.scan()
+    assert passes.broker.asked == [["a"]]
+    two.scan()
+    assert passes.broker.stored == ["a", "b"]
+    assert passes.left() == []
+    assert passes.stats.duplicates == 0
