@@ -17,12 +17,19 @@ from tests.databases import KINDS, SERVED
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 
-def row(id_: str, key: str, topic: str = "orders") -> dict[str, object]:
-    """Return the values of a row, for SQLite and PostgreSQL."""
+IMPATIENT = {
+    "mysql": "SET innodb_lock_wait_timeout = 1", "postgresql": "SET lock_timeout = '1s'",
+}  # fmt: skip
+
+
+def values_of(database: AlchemyDatabase, id_: str, key: str) -> dict[str, object]:
+    """Return the values of a row."""
+    text = database.dialect.text
     return {
-        "by_writer": 0, "id": id_.encode(), "topic": topic, "queue": None, "message_key": "",
-        "ordering_key": key, "tag": "", "content_type": "", "headers": None, "priority": 0,
-        "due_ms": None, "expires_ms": None, "items": 1, "body": b"x",
+        "by_writer": 0, "id": id_.encode(), "topic": text("orders"), "queue": None,
+        "message_key": text(""), "ordering_key": text(key), "tag": text(""),
+        "content_type": text(""), "headers": None, "priority": 0, "due_ms": None,
+        "expires_ms": None, "items": 1, "body": b"x",
     }  # fmt: skip
 
 
@@ -38,11 +45,8 @@ def database(request, servers) -> Iterator[AlchemyDatabase]:
 
 def write(database: AlchemyDatabase, *ids_and_keys: tuple[str, str]) -> list[Ref]:
     """Write rows."""
-    text, table = database.dialect.text, Table(database.dialect)
-    rows = [row(id_, key) for id_, key in ids_and_keys]
-    for one in rows:
-        for name in ("topic", "message_key", "ordering_key", "tag", "content_type"):
-            one[name] = text(str(one[name]))
+    table = Table(database.dialect)
+    rows = [values_of(database, id_, key) for id_, key in ids_and_keys]
     with database.writing() as work:
         numbers = table.numbers(work.run(*table.insertion(rows)), len(rows))
     return [Ref(seq, id_) for seq, (id_, _) in zip(numbers, ids_and_keys, strict=True)]
@@ -77,24 +81,43 @@ def test_a_delete_of_rows_that_are_gone_holds_up_no_insert(database):
     with database.writing() as work:
         assert table.delete(work, refs) == 3
     impatient = sa.create_engine(database.url, poolclass=sa.NullPool)
-    limit = (
-        "SET innodb_lock_wait_timeout = 1"
-        if database.dialect.name == "mysql"
-        else "SET lock_timeout = '1s'"
-    )
-    text = database.dialect.text
-    values = row("4", "")
-    for name in ("topic", "message_key", "ordering_key", "tag", "content_type"):
-        values[name] = text(str(values[name]))
+    values = values_of(database, "4", "")
     statement, given = table.insertion([values])
     with database.writing() as work:
         assert table.delete(work, [*refs, Ref(refs[-1].seq + 1000, "none")]) == 0
         with impatient.begin() as connection:
-            connection.exec_driver_sql(limit)
+            connection.exec_driver_sql(IMPATIENT[database.dialect.name])
             connection.execute(sa.text(statement), given)
     with database.reading() as work:
         rows, _ = table.page(work, resend_after_ms=0)
     assert [one.id for one in rows] == ["4"]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("database", SERVED, indirect=True)
+@pytest.mark.parametrize("count", [1, 20, 500])
+def test_an_open_transaction_holds_up_no_change_of_other_rows(database, count):
+    """A scan of the whole table would wait for the row that it has inserted."""
+    table = Table(database.dialect)
+    refs = write(database, *[(str(number), "k") for number in range(count)])
+    application = sa.create_engine(database.url, poolclass=sa.NullPool)
+    statement, given = table.insertion([values_of(database, "open", "k")])
+    with application.connect() as connection:
+        connection.execute(sa.text(statement), given)
+        with database.writing() as work:
+            work.run(IMPATIENT[database.dialect.name], {})
+            assert table.hold(work, refs) == count
+        with database.writing() as work:
+            assert table.release(work, "orders", "k") == count
+        with database.reading() as work:
+            rows, _ = table.page(work, resend_after_ms=0)
+        with database.writing() as work:
+            for one in rows[:10]:
+                table.refused(work, one, tries=1, wait_ms=0, error="no", failed=False)
+        with database.writing() as work:
+            assert table.keep(work, refs[:1], resent=True) == 1
+            assert table.delete(work, refs) == count
+        connection.rollback()
 
 
 @pytest.mark.timeout(120)
