@@ -1,11 +1,12 @@
 """Sending and receiving together with the changes of an application's database.
 
 ``database`` (ports, tables, leases), ``libraries`` (SQLAlchemy and bare connections), ``ids``
-(numbers and text ids that are unique everywhere), ``outbox`` (messages as rows, sent after the
-transaction), ``modes`` (batch sessions, a limit on the rate of sends; without a database),
-``surface`` (what needs SQLAlchemy), ``django`` (an app that makes the tables).
+(numbers and text ids that are unique everywhere), ``tasks`` (functions that run once every so many
+seconds), ``outbox`` (messages as rows, sent after the transaction), ``inbox`` (messages that come
+twice have their effect once), ``modes`` (batch sessions, a limit on the rate of sends; without a
+database), ``surface`` (what needs SQLAlchemy), ``django`` (an app that makes the tables).
 
-Reading order: ``database``, ``libraries``, ``ids``, ``outbox``, ``modes``.
+Reading order: ``database``, ``libraries``, ``ids``, ``tasks``, ``outbox``, ``inbox``, ``modes``.
 Invariant: the package uses the client as applications do; ``import ternmq`` imports none of it.
 """
 
@@ -14,17 +15,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ternmq.client.content.items import Item, Items
-from ternmq.reliable.ids.text import text_id
+from ternmq.reliable.ids import Ids, IdsStats, text_id
 from ternmq.reliable.modes.batch import batch
 from ternmq.reliable.modes.holders import BlockingHolder, Holder
 from ternmq.reliable.modes.throttle import Throttle
 
 if TYPE_CHECKING:
-    from ternmq.reliable.surface import Outbox, OutboxStats, Step, ddl
+    from ternmq.reliable.surface import (
+        Inbox,
+        InboxStats,
+        Outbox,
+        OutboxStats,
+        Step,
+        Task,
+        ddl,
+        every,
+        idempotent,
+    )
 
 __all__ = [
-    "Outbox", "OutboxStats", "Step", "ddl", "text_id", "batch", "Holder", "BlockingHolder", "Items",
-    "Item", "Throttle",
+    "Inbox", "InboxStats", "Outbox", "OutboxStats", "Step", "Task", "ddl", "every", "idempotent",
+    "Ids", "IdsStats", "text_id", "batch", "Holder", "BlockingHolder", "Items", "Item", "Throttle",
 ]  # fmt: skip
 
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from ternmq.reliable.inbox.idempotent import idempotent
+from ternmq.reliable.inbox.inbox import Inbox
+from ternmq.reliable.inbox.stats import InboxStats
 from ternmq.reliable.outbox.outbox import Outbox, ddl
 from ternmq.reliable.outbox.stats import OutboxStats
 from ternmq.reliable.outbox.steps import Step
+from ternmq.reliable.tasks.task import Task, every
 
-__all__ = ["Outbox", "OutboxStats", "Step", "ddl"]
+__all__ = [
+    "Inbox", "InboxStats", "Outbox", "OutboxStats", "Step", "Task", "ddl", "every", "idempotent",
+]  # fmt: skip

@@ -42,7 +42,8 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
         topic: See ``shop``.
         count: How many transactions; 0: it writes none.
         threads: Of the application.
-        accounts: How many there are.
+        accounts: How many of them it uses.
+        account: The only one that it uses; empty: ``a0``, ``a1``, ...
         seed: Of its choices.
         held: Share of the transactions that stay open for up to ``hold_s``.
         undone: Share with a savepoint that is rolled back.
@@ -64,6 +65,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 0
     threads: int = 1
     accounts: int = 4
+    account: str = ""
     seed: int = 0
     held: float = 0.0
     hold_s: float = 0.0
@@ -186,7 +188,7 @@ class Member:
         id_ = f"{orders.name}-{number}"
         return Order(
             id_,
-            f"a{self._chance.randrange(orders.accounts)}",
+            orders.account or f"a{self._chance.randrange(orders.accounts)}",
             chance() * orders.hold_s if chance() < orders.held else 0.0,
             f"{id_}-undone" if chance() < orders.undone else "",
             chance() < orders.rolled_back,

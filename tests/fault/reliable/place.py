@@ -63,6 +63,7 @@ def place(
     accounts: int = 4,
     lease_s: float = 2.0,
     broker_url: str = "",
+    url: str = "",
 ) -> Iterator[Place]:
     """Make a database and its crew.
 
@@ -75,8 +76,10 @@ def place(
         accounts: How many accounts there are.
         lease_s: See ``member.Orders``.
         broker_url: How members reach the broker, if not directly.
+        url: Of the database, if there is one already; it stays.
     """
-    url = servers.fresh(kind)
+    fresh = not url
+    url = url or servers.fresh(kind)
     topic = f"orders-{next(_NUMBERS)}"
     engine = sa.create_engine(url, poolclass=sa.NullPool)
     client = ternmq.sync.connect(broker.url)
@@ -93,4 +96,5 @@ def place(
         ) as crew:  # fmt: skip
             yield Place(kind, url, engine, topic, crew, broker, accounts)
     finally:
-        servers.drop(kind, url)
+        if fresh:
+            servers.drop(kind, url)

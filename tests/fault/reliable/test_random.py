@@ -113,7 +113,7 @@ def wait_for(here: Place, count: int) -> None:
     wait_until(
         lambda: len(here.crew.lines("committed")) >= count,
         f"{count} are committed",
-        120,
+        float(much(120, 900)),
         pause=0.02,
     )
 

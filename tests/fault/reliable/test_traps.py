@@ -21,6 +21,10 @@ IMPATIENT = {
     "mysql": "SET innodb_lock_wait_timeout = 1", "postgresql": "SET lock_timeout = '1s'",
 }  # fmt: skip
 
+PATIENT = {
+    "mysql": "SET innodb_lock_wait_timeout = 30", "postgresql": "SET lock_timeout = '30s'",
+}  # fmt: skip
+
 
 def values_of(database: AlchemyDatabase, id_: str, key: str) -> dict[str, object]:
     """Return the values of a row."""
@@ -135,3 +139,24 @@ def test_the_clock_of_mariadb_moved_by_a_session(database):
         work.run("SET @@timestamp = 0", {})
         assert one.take(work), "an hour back: a lease that ends in an hour is nobody's"
         assert not two.take(work)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("database", SERVED, indirect=True)
+def test_a_process_that_is_frozen_in_a_transaction_holds_up_no_other(database):
+    """Its transaction has deleted rows and taken the lease, and never ends: the server ends it."""
+    table = Table(database.dialect)
+    refs = write(database, ("1", ""), ("2", ""))
+    frozen = AlchemyDatabase(database.url)
+    one, two = (Lease(database.dialect, "compensator", holder=name) for name in ("one", "two"))
+    with database.writing() as work:
+        assert one.take(work)
+        one.give_back(work)
+    with pytest.raises(frozen.errors), frozen.writing() as work:
+        assert table.delete(work, refs) == 2
+        assert one.take(work)
+        with database.writing() as other:
+            other.run(PATIENT[database.dialect.name], {})
+            assert table.delete(other, refs) == 2, "the other one did not commit"
+            assert two.take(other)
+    frozen.close()

@@ -1,4 +1,4 @@
-"""SQLAlchemy 2: engines, sessions and connections. The only module that knows it."""
+"""SQLAlchemy 2: engines, sessions and connections of the application."""
 
 from __future__ import annotations
 
@@ -101,7 +101,9 @@ class AlchemyDatabase:
         if self._made is not None:
             engine = sa.create_engine(self._made.url, pool=self._made.pool.recreate(), **options)
         else:
-            engine = sa.create_engine(_blocking(self.url), **options)
+            engine = sa.create_engine(blocking(self.url), **options)
+        # Where it puts a connection into autocommit, SQLAlchemy wraps no error of the driver.
+        self.errors = (exc.SQLAlchemyError, engine.dialect.loaded_dbapi.Error)
         event.listen(engine, "connect", _set_up)
         return engine
 
@@ -142,6 +144,10 @@ class AlchemyDatabase:
     def is_unprepared(self, error: Exception) -> bool:
         """Return whether an error says that a table or column is missing."""
         return is_unprepared(error)
+
+    def is_same(self, other: AlchemyDatabase) -> bool:
+        """Return whether another object means the same database."""
+        return self.url == other.url or same(self.url, other.url)
 
     # -- the application's transactions -----------------------------------------------------------
 
@@ -225,14 +231,14 @@ class AlchemyDatabase:
             raise self._other(engine)
 
     def _is_this(self, engine: Engine) -> bool:
-        return engine is self.application or _same(engine.url, self.url)
+        return engine is self.application or same(engine.url, self.url)
 
     def _other(self, engine: Engine) -> NotThisDatabase:
         other = engine.url.render_as_string(hide_password=True)
         return NotThisDatabase(f"{other} is another database than {self.name}")
 
     def _check_transaction(self, connection: Connection) -> None:
-        if _commits_each(connection):
+        if commits_each(connection):
             raise OutsideTransaction(
                 "the connection is in autocommit, so each statement is a transaction: nothing was "
                 "written"
@@ -286,7 +292,7 @@ def url_of(database: object) -> URL:
     )
 
 
-def _blocking(url: URL) -> URL:
+def blocking(url: URL) -> URL:
     """Return a URL with a driver that blocks; PostgreSQL and MySQL: those of the extras."""
     backend = url.get_backend_name()
     _, _, driver = url.drivername.partition("+")
@@ -302,7 +308,7 @@ def _in_memory(url: URL) -> bool:
     return name in {"", ":memory:"} or "mode" in url.query or name.startswith("file::memory:")
 
 
-def _same(one: URL, other: URL) -> bool:
+def same(one: URL, other: URL) -> bool:
     """Return whether two URLs mean one database; the driver and the user do not count."""
     return _place(one) == _place(other)
 
@@ -343,7 +349,7 @@ def _binds(session: Session) -> list[Engine | Connection]:
     return [one for one in found if isinstance(one, Engine | Connection)]
 
 
-def _commits_each(connection: Connection) -> bool:
+def commits_each(connection: Connection) -> bool:
     """Return whether a connection is in autocommit and no transaction was begun by hand."""
     dialect = connection.dialect
     raw = connection.connection.dbapi_connection

@@ -1,0 +1,26 @@
+"""Binds what a handler sends to the transaction of its inbox."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from ternmq.client.process.forking import watched
+from ternmq.reliable.libraries.alchemy import AlchemyDatabase
+from ternmq.reliable.outbox.outbox import Outbox
+
+
+@contextmanager
+def bound_to(within: object, database: AlchemyDatabase) -> Iterator[None]:
+    """Bind the sends of a block to a transaction, in every outbox of that database.
+
+    Which client sends does not matter: each has its own outboxes, and all of them know the
+    transaction. A client without an outbox there sends at once.
+    """
+    with ExitStack() as stack:
+        for outbox in watched(Outbox):
+            other = outbox.database
+            if isinstance(other, AlchemyDatabase) and other.is_same(database):
+                binding = outbox.binding
+                stack.callback(binding.reset, binding.set(within))
+        yield
