@@ -31,9 +31,16 @@ SHORT: Final = (
     "[mariadb-broker_of_compensator-response]",
     "[mariadb-compensator-scan]",
     "[mariadb-database_of_compensator-resend]",
+    "[lost-sqlite]",
+    "[frozen-mariadb]",
+    "[slow-postgresql]",
+    "[cut-sqlite]",
+    "test_a_lock_on_the_table_is_held_for_long[mariadb]",
+    "test_a_transaction_stays_open_while_many_rows_pass[mariadb]",
+    "test_the_database_is_full",
 )
 """Ends of the ids of tests of which `make test` runs these; `make outbox-faults` runs all."""
-FILES: Final = ("test_steps.py",)
+FILES: Final = ("test_steps.py", "test_faults.py")
 """Whose tests are chosen from so."""
 
 
