@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -273,6 +274,53 @@ async def test_a_restart_between_the_questions(own: BrokerProcess) -> None:
         await client.admin.check_transaction(tx.id)
         assert await outcome(client, tx.id) is Decision.COMMIT
         assert await taken(client, "t") == [b"1"]
+
+
+@pytest.mark.row("K19")
+async def test_what_stays_undecided_raises_an_alarm_and_waits_for_an_operator(
+    own: BrokerProcess,
+) -> None:
+    """A counterparty that never answers: after the limit nobody asks any more, nor decides."""
+    async with checked(own.url, timeout=60) as client:
+        await client.admin.create_topic("t")
+        await client.admin.put_producer_group(GROUP, first=1, factor=1, cap=1, attempts=2)
+        good, bad = [
+            await broken(client.transaction(GROUP, on_error="check", check_after=1), sends)
+            for _ in range(2)
+        ]
+        for tx in (good, bad):
+            await until_true(partial(parked_at, client, tx.id), "it is set aside")
+            assert (await client.admin.transaction(tx.id)).attempt == 2
+        await until_true(lambda: alarms_are(client, good, bad), "an alarm for each")
+    await asyncio.to_thread(own.restart, kill=True)
+    async with checked(own.url, Decision.COMMIT, timeout=60) as client:
+        # A checker that would decide is there again, and is not asked.
+        await until_true(lambda: alarms_are(client, good, bad), "the alarms are there again")
+        assert await parked_at(client, good.id)
+        assert await parked_at(client, bad.id)
+        assert not await client.pull("t", group="g", wait=0)
+        for tx, verb in ((good, "commit"), (bad, "rollback")):
+            ended = await asyncio.to_thread(
+                subprocess.run,
+                [sys.executable, "-m", "ternmq", "transaction", "resolve", tx.id, f"--{verb}",
+                 "--yes", "--url", own.url],
+                capture_output=True, text=True, check=False, timeout=60,
+            )  # fmt: skip
+            assert ended.returncode == 0, ended.stderr
+        await until_true(lambda: alarms_are(client), "the alarms are over")
+        assert await taken(client, "t") == [b"1"]
+        assert await client.transaction_outcome(good.id) is Decision.COMMIT
+        assert await client.transaction_outcome(bad.id) is Decision.ROLLBACK
+
+
+async def alarms_are(client: ternmq.Client, *about: ternmq.Transaction) -> bool:
+    """Return whether these parked transactions, and nothing else, have an alarm."""
+    open_ = {(one.name, one.subject) for one in await client.admin.alarms()}
+    return open_ == {("transaction-parked", tx.id) for tx in about}
+
+
+async def parked_at(client: ternmq.Client, id_: str) -> bool:
+    return (await client.admin.transaction(id_)).state == "parked"
 
 
 class Mover:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 
 import ternmq
 import ternmq.sync
+from ternmq.reliable import Throttle
 from tests.black_box.process import BrokerProcess, wait_until
 from tests.black_box.users import Async, Blocking, User
 from tests.fault.processes import patience
@@ -120,6 +123,47 @@ def test_a_limit_of_a_hundred_a_second_is_kept_by_delaying(
             assert len(got) <= allowed, f"{len(got)} came, {allowed} may"
         assert now() - begin >= timedelta(seconds=(count - 1) / per_s)
     assert sorted(got) == list(range(count))
+
+
+@pytest.mark.row("K20")
+def test_a_throttle_spreads_a_burst_over_ten_seconds(
+    make: Callable[..., User], dev: BrokerProcess, topic: str
+) -> None:
+    """A thousand sends at once, 100 a second: in 10 s, give or take 10 %; none is lost."""
+    count, per_s = 1000, 100
+
+    async def burst(client: ternmq.Client) -> list[ternmq.Receipt]:
+        throttle = Throttle(client, rate=per_s)
+        return await asyncio.gather(*(throttle.send(topic, b"%d" % one) for one in range(count)))
+
+    with make(dev.url) as user:
+        user.send(topic, b"")
+        assert received(user, topic, 1) == [b""]
+        if isinstance(user, Async):
+            receipts = user.call(burst)
+        else:
+            shared = Throttle(user.client, rate=per_s)
+            with ThreadPoolExecutor(16) as pool:
+                receipts = list(pool.map(lambda n: shared.send(topic, b"%d" % n), range(count)))
+    got: dict[int, datetime] = {}
+    due: list[datetime] = []
+    until = time.monotonic() + 120 * patience()
+    with ternmq.sync.connect(dev.url) as client:
+        while len(got) < count:
+            assert time.monotonic() < until, f"{len(got)} of {count} came"
+            deliveries = client.pull(topic, group="g", wait=1.0)
+            for one in deliveries:
+                assert int(one.body) not in got, "none comes twice"
+                got[int(one.body)] = one.stored_at
+                if one.due_at is not None:
+                    assert one.stored_at >= one.due_at, "none is early"
+                    due.append(one.due_at)
+            deliveries.ack()
+    assert sorted(got) == list(range(count))
+    assert sorted(due) == sorted(one.due_at for one in receipts if one.due_at is not None)
+    # When the broker put them into their queue, from which a consumer gets them at once.
+    took = max(got.values()) - min(got.values())
+    assert timedelta(seconds=9) <= took <= timedelta(seconds=11)
 
 
 @pytest.mark.row("L0f", "L0i")

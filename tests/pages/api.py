@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 import ternmq
+import ternmq.reliable
 import ternmq.sync
 import ternmq.testing
 from ternmq.client.admin import admin, deadletters, failedquery
@@ -31,6 +32,7 @@ from ternmq.model import specs
 from ternmq.model.assignments import Assignment
 from ternmq.model.errors import TernMQError
 from ternmq.record.batch.row import Row
+from ternmq.reliable.modes import options
 from ternmq.wire import control
 from tests.unit.wire.control_tables import texts_of
 
@@ -43,6 +45,18 @@ Errors have [a page of their own](../errors.md).
 _SYNC: Final = """\
 The names, arguments and errors are those of [`ternmq`](ternmq.md); a call returns when it is done
 instead of being awaited. [The guide](../../guide/sync.md) shows it at work.
+"""
+_RELIABLE: Final = """\
+The guide shows it at work: [sessions](../../guide/sessions.md),
+[a limited rate](../../guide/delay.md#send-at-a-limited-rate).
+"""
+_MODES: Final = ("batch", "Holder", "BlockingHolder", "Items", "Item", "Throttle")
+"""The names of ``ternmq.reliable`` that the page has; those that need a database are not there."""
+_PASSED_ON: Final = """
+# Arguments that are passed on
+
+Keyword arguments with the types and meanings that they have in `Client.send`.
+
 """
 _RETURNED: Final = (
     control.TopicInfo, control.QueueInfo, control.GroupInfo, control.GroupQueueInfo,
@@ -81,7 +95,7 @@ _WIDTH: Final = 92
 _INTERNAL: Final = frozenset({
     "FailedQuery.select",
     "Client.after_fork", "Client.reach", "Client.refused_soon", "Client.serve", "Client.offer",
-    "Transaction.reach",
+    "Transaction.reach", "Holder.outer", "BlockingHolder.outer",
     "Admin.join_group",
     "Admin.refusals",
     "Delivery.lease", "Delivery.settle_soon", "Deliveries.settle_soon",
@@ -136,6 +150,30 @@ def sync_page() -> str:
         ],
     )
     return _BLOCKING.sub(r"\1", page)  # their names for programs
+
+
+def reliable_page() -> str:
+    """Return the page of ``ternmq.reliable``."""
+    parts = [
+        "# `ternmq.reliable`\n",
+        _MADE.format("src/ternmq/reliable"),
+        _doc(ternmq.reliable).partition("\n\n")[0] + "\n",
+        _RELIABLE,
+    ]
+    named: list[tuple[str, Any]] = []
+    for name in _MODES:
+        found = getattr(ternmq.reliable, name)
+        if found is ternmq.reliable.batch:
+            called = [("batch", found.__call__), ("batch.current", found.current)]
+            named += [(f"ternmq.reliable.{one}", function) for one, function in called]
+        else:
+            named.append((f"ternmq.reliable.{name}", found))
+    page = _page(parts, named).replace("T_co", "T")
+    passed_on = [
+        f"* `{one.__name__}`: `{'`, `'.join(one.__annotations__)}`\n"
+        for one in (options.SessionOptions, options.ThrottledOptions)
+    ]
+    return page + _PASSED_ON + "".join(passed_on)
 
 
 def bulk_page() -> str:

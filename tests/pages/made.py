@@ -20,6 +20,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "reference/spark-options.md": spark.page,
     "reference/api/ternmq.md": api.ternmq_page,
     "reference/api/sync.md": api.sync_page,
+    "reference/api/reliable.md": api.reliable_page,
     "reference/api/bulk.md": api.bulk_page,
     "reference/api/testing.md": api.testing_page,
 }

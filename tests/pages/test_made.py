@@ -44,8 +44,9 @@ def test_every_name_of_the_package_is_told_of() -> None:
 
 
 _OF_PYTHON = frozenset({
-    "Any", "AsyncGenerator", "AsyncIterator", "Callable", "Exception", "False", "Future",
-    "Iterable", "Iterator", "Literal", "Mapping", "None", "Self", "Sequence", "True",
+    "Any", "AsyncGenerator", "AsyncIterator", "Callable", "Coroutine", "Exception", "False",
+    "Future", "Iterable", "Iterator", "Literal", "Mapping", "None", "Self", "Sequence", "True",
+    "Unpack",
     "Disk",  # of the journal: for tests of TernMQ itself
 })  # fmt: skip
 

@@ -1341,3 +1341,8 @@ def leases_of(port: int) -> list[Lease]:
         if port in {address.port for address in client.options.addresses}
         for lease in client._settler.held()  # noqa: SLF001 - of a class of this module
     ]
+
+
+def session_of(client: Client) -> Session:
+    """Return the session of a client, for the packages above; applications do not need it."""
+    return client._session  # noqa: SLF001 - of a class of this module

@@ -2,9 +2,10 @@
 
 ``database`` (ports, tables, leases), ``libraries`` (SQLAlchemy and bare connections), ``ids``
 (numbers and text ids that are unique everywhere), ``outbox`` (messages as rows, sent after the
-transaction), ``surface`` (what needs SQLAlchemy), ``django`` (an app that makes the tables).
+transaction), ``modes`` (batch sessions, a limit on the rate of sends; without a database),
+``surface`` (what needs SQLAlchemy), ``django`` (an app that makes the tables).
 
-Reading order: ``database``, ``libraries``, ``ids``, ``outbox``.
+Reading order: ``database``, ``libraries``, ``ids``, ``outbox``, ``modes``.
 Invariant: the package uses the client as applications do; ``import ternmq`` imports none of it.
 """
 
@@ -12,12 +13,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ternmq.client.content.items import Item, Items
 from ternmq.reliable.ids.text import text_id
+from ternmq.reliable.modes.batch import batch
+from ternmq.reliable.modes.holders import BlockingHolder, Holder
+from ternmq.reliable.modes.throttle import Throttle
 
 if TYPE_CHECKING:
     from ternmq.reliable.surface import Outbox, OutboxStats, Step, ddl
 
-__all__ = ["Outbox", "OutboxStats", "Step", "ddl", "text_id"]
+__all__ = [
+    "Outbox", "OutboxStats", "Step", "ddl", "text_id", "batch", "Holder", "BlockingHolder", "Items",
+    "Item", "Throttle",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - of several kinds

@@ -19,7 +19,9 @@ from ternmq.cli.terminal import output
 from ternmq.client.admin.lookup import FoundMessage
 from ternmq.client.consumer.delivery import Delivery
 from ternmq.client.content.codecs import JSON, TEXT
+from ternmq.client.content.items import ITEMS, unpack
 from ternmq.client.content.message import Message
+from ternmq.model.errors import DecodeError
 from ternmq.model.printing import printable
 from ternmq.model.words import counted
 
@@ -164,6 +166,24 @@ def text_of(body: bytes) -> str:
         return repr(body)[2:-1]
 
 
+def _items_of(message: Shown) -> list[str]:
+    """Return a batch session as lines for people: its name, then each item; none for another."""
+    if message.content_type != ITEMS:
+        return []
+    try:
+        session = unpack(message.body)
+    except DecodeError:
+        return []  # shown as any bytes are
+    told = [f"session {printable(session.session)}, {counted(session.size, 'item')}:"]
+    for row in session.rows:
+        parts = [
+            f"{name}={_quoted(value)}" for name in ("key", "tag") if (value := getattr(row, name))
+        ]
+        parts += [f"{_quoted(name)}:{_quoted(value)}" for name, value in row.headers.items()]
+        told.append("  ".join([*parts, text_of(row.body)]))
+    return told
+
+
 def line(message: Shown) -> str:
     """Return a message as one line: when, where, properties, body."""
     parts = [
@@ -175,7 +195,8 @@ def line(message: Shown) -> str:
         if value:
             parts.append(f"{name}={_quoted(value)}")
     parts += [f"{_quoted(name)}:{_quoted(value)}" for name, value in message.headers.items()]
-    parts.append(text_of(message.body))
+    items = _items_of(message)
+    parts += [items[0], " | ".join(items[1:])] if items else [text_of(message.body)]
     return "  ".join(parts)
 
 
@@ -217,7 +238,9 @@ def details(message: Shown) -> None:
 
 
 def _whole(message: Shown) -> str:
-    """Return a body over several lines, if it is text."""
+    """Return a body over several lines, if it is text or a batch session."""
+    if items := _items_of(message):
+        return "\n".join(items)
     try:
         lines = message.body.decode().splitlines()
     except UnicodeDecodeError:

@@ -15,6 +15,8 @@ JSON has no NaN and no infinity: a body that contains one is refused, not change
 With ``content_type="application/msgpack"`` the last group is encoded as msgpack. Other types are
 registered with ``Codecs.register``. A body without content type is decoded as the annotation
 requires: bytes as they are, str as UTF-8, everything else as JSON.
+
+A batch session (``items``) is decoded to the list of its items, each by its own content type.
 """
 
 from __future__ import annotations
@@ -32,11 +34,12 @@ import msgspec
 import msgspec.inspect
 
 from ternmq.client.content.defaults import CompletingDecoder, Decoder, classes_in
+from ternmq.client.content.items import ITEMS, Item, Items, form_of, is_items, shown, unpack
 from ternmq.client.content.models import UnionDecoder, dumped_with
 from ternmq.client.content.reasons import safe_str
 from ternmq.client.content.validation import text
-from ternmq.model.errors import DecodeError, EncodeError, InvalidRequest
-from ternmq.model.words import article
+from ternmq.model.errors import DecodeError, EncodeError, InvalidRequest, hinted
+from ternmq.model.words import article, counted
 
 T = TypeVar("T")
 
@@ -142,6 +145,8 @@ class Codecs:
             return body
         codec = self._codecs.get(content_type)
         if codec is None:
+            if content_type == ITEMS:
+                return self._decode_items(body, kind)
             if kind is Any or kind is object:
                 return body
             if content_type in RAW or kind is str:
@@ -155,6 +160,37 @@ class Codecs:
             if kind is Any or kind is object:
                 wanted = f"valid {content_type}"
             raise DecodeError(f"the body is not {wanted}: {_told(error)}") from error
+
+    def _decode_items(self, body: bytes, kind: Any) -> object:
+        """Return the items of a batch session, each decoded by its own content type.
+
+        Raises:
+            DecodeError: It is not a complete session, an item cannot be decoded, or the type does
+                not hold items.
+        """
+        session = unpack(body)
+        form = form_of(kind)
+        if form is None:
+            raise hinted(
+                DecodeError(
+                    f"the message is batch {shown(session)} of {counted(session.size, 'item')}, "
+                    f"not a valid {_shown(kind)}"
+                ),
+                "take it as a list of the type, such as list[Order]",
+            )
+        entries: list[Item[Any]] = []
+        for number, row in enumerate(session.rows, 1):
+            try:
+                value = self.decode(row.body, row.content_type, form.element)
+            except DecodeError as error:
+                raise DecodeError(
+                    f"item {number} of {session.size} of {shown(session)}: {error.args[0]}"
+                ) from error.__cause__
+            entries.append(Item(value, row.key, row.tag, row.headers, row.content_type))
+        try:
+            return form.made(session.session, entries)
+        except msgspec.ValidationError as error:
+            raise DecodeError(f"{shown(session)} is not a valid {_shown(kind)}: {error}") from error
 
     def decode_at(
         self, place: tuple[str, int, int], body: bytes, content_type: str, kind: type[T]
@@ -171,6 +207,7 @@ class Codecs:
             self.check(kind)  # the message is not to blame if nothing can be decoded as that
             topic, queue, offset = place
             located = DecodeError(f"message {queue}/{offset} of {topic}: {error.args[0]}")
+            located.hint = error.hint
             raise located from error.__cause__
         return value
 
@@ -180,6 +217,9 @@ class Codecs:
         Raises:
             TypeError: They cannot: no codec knows the type, or a part of it.
         """
+        form = form_of(kind)
+        if form is not None and form.kind is Items:
+            kind = form.element
         if len(self._codecs) > _BUILT_IN or kind is object:
             return  # a codec of the application may support any type
         unknown: type | None = None
@@ -355,6 +395,8 @@ def _model(kind: Any, value: object) -> object:
     """Decode a type that msgspec does not support: a pydantic model within another type."""
     validate = getattr(kind, "model_validate", None)
     if validate is None:
+        if is_items(kind):
+            raise ValueError("it is not a batch session")
         raise NotImplementedError(f"{kind} is not supported")
     try:
         made: object = validate(value)

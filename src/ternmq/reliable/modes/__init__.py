@@ -1,0 +1,9 @@
+"""Ways to send: many items as one message, and messages at a limited rate.
+
+Reading order: ``filling`` (the items of a session, without I/O), ``holders`` (the blocks),
+``batch`` (makes them), ``throttle`` (due times that keep a rate), ``options`` (arguments that are
+passed on to ``Client.send``).
+
+Invariants: a session is one message, and once its send has begun, its name and its bytes do not
+change; an exception in a block sends nothing; no two messages of a throttle have the same slot.
+"""
