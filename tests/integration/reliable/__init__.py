@@ -1,0 +1,1 @@
+"""Parts of the reliable component on real databases."""

@@ -1,4 +1,4 @@
-"""A shop's database in a file, and a client with an outbox on it."""
+"""A shop's database in a file, a client with an outbox on it; real databases."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import ternmq
 import ternmq.sync
 from ternmq.reliable import Outbox
 from ternmq.testing import InProcessBroker
+from tests.databases import database, servers
+
+__all__ = ["database", "servers"]
 
 MakeOutbox = Callable[..., Outbox]
 

@@ -62,11 +62,12 @@ class Database(Protocol):
     def reading(self) -> AbstractContextManager[Work]:
         """Return a connection on which each statement is a transaction and sees what is new."""
 
-    def writing(self) -> AbstractContextManager[Work]:
+    def writing(self, *, durable: bool = False) -> AbstractContextManager[Work]:
         """Return a transaction: committed at the end of the block, rolled back after an error.
 
-        A crash of the database may forget the newest of them, as a rule not more than a second: use
-        it only for what may be done again. READ COMMITTED; on SQLite it begins IMMEDIATE.
+        If it is not ``durable``, a crash of the database may forget the newest of them, as a rule
+        not more than a second: for what may be done again. READ COMMITTED; on SQLite it begins
+        IMMEDIATE.
         """
 
     def close(self) -> None:
@@ -74,3 +75,12 @@ class Database(Protocol):
 
     def is_unprepared(self, error: Exception) -> bool:
         """Return whether an error says that a table or column is missing."""
+
+    def is_away(self, error: Exception) -> bool:
+        """Return whether an error says that the database cannot be reached."""
+
+    def is_denied(self, error: Exception) -> bool:
+        """Return whether an error says that the account may not do something."""
+
+    def reason(self, error: Exception) -> str:
+        """Return what the database said, as one line: no statement, no values."""

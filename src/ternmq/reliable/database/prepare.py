@@ -1,56 +1,188 @@
-"""Makes the tables in a database, brings them up to date, and checks that they can be used."""
+"""Makes the tables in a database, brings them up to date, and checks that they can be used.
+
+One process at a time changes tables. If the tables are complete, no statement that would change
+them is run: ALTER TABLE and CREATE INDEX of PostgreSQL wait for the transactions that use a table,
+even if nothing is to do, and hold up all that come later. And an account that may not make tables
+can check them.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Final
 
-from ternmq.model.errors import DatabaseNotPrepared
+from ternmq.model.errors import DatabaseNotPrepared, InvalidRequest, hinted
+from ternmq.model.words import lasting
 from ternmq.reliable.database.port import Database, Work
 from ternmq.reliable.database.tables import TABLES, VERSIONS, filled, statements, upgrades
 
-_RIGHTS: Final = (
-    "INSERT INTO {lease} (name) VALUES (:name)",
-    "UPDATE {lease} SET tick = 0 WHERE name = :name",
-    "SELECT epoch FROM {lease} WHERE name = :name",
-    "DELETE FROM {lease} WHERE name = :name",
+_NEEDED: Final = (
+    "by_writer, written_ms, id, topic, message_key, ordering_key, tag, content_type, priority, body"
 )
+_RIGHTS: Final = {
+    "schema": ("SELECT version FROM {schema} WHERE component = :name",),
+    "lease": (
+        "INSERT INTO {lease} (name) VALUES (:name)",
+        "UPDATE {lease} SET tick = 0 WHERE name = :name",
+        "SELECT epoch FROM {lease} WHERE name = :name",
+        "DELETE FROM {lease} WHERE name = :name",
+    ),
+    "outbox": (
+        f"INSERT INTO {{outbox}} ({_NEEDED}) SELECT {_NEEDED} FROM {{outbox}} WHERE 1 = 0",
+        "UPDATE {outbox} SET tries = 0 WHERE 1 = 0",
+        "DELETE FROM {outbox} WHERE 1 = 0",
+    ),
+}
+"""What an application does with each table. The statements change nothing in the end, and wait for
+no row of the outbox that is locked."""
 _PROBE: Final = "prepare"
+_KEY: Final = 0x7465_726E_6D71
+"""Of the advisory lock of PostgreSQL: "ternmq"."""
+_LOCK: Final = "ternmq.prepare"
+"""The same for MySQL, where it counts for all databases of a server."""
+_OTHER_S: Final = 60
+"""How long another process that prepares is waited for."""
+PATIENCE_S: Final = 10
+"""How long a change of a table waits for transactions that use it: those that come later wait
+behind it."""
+_CLOCK_MS: Final = 5_000
+"""Clocks that differ more are worth a warning."""
 
 
-def prepare(database: Database, schema: str = "") -> list[str]:
-    """Make or upgrade the tables; return what was done, a sentence each. May be repeated.
+@dataclass(slots=True)
+class Prepared:
+    """What ``prepare`` did.
+
+    Attributes:
+        done: A sentence for each component.
+        warnings: What works, and could be better.
+    """
+
+    done: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """Return both; a warning says that it is one."""
+        return [*self.done, *[f"warning: {one}" for one in self.warnings]]
+
+
+def prepare(database: Database, schema: str = "") -> Prepared:
+    """Make or upgrade the tables, and check them. May be repeated, by several processes at once.
+
+    A schema that is missing is made. On PostgreSQL and SQLite, all is one transaction. On MySQL,
+    each statement is one; the next call does the rest.
 
     Raises:
         DatabaseNotPrepared: They belong to a newer version, or cannot be used.
+        InvalidRequest: SQLite has no schemas.
         Exception: The database's own.
     """
-    dialect = database.dialect
+    if schema and database.dialect.name == "sqlite":
+        raise InvalidRequest("SQLite has no schemas: leave the schema out")
     with database.reading() as work:
         before = versions(database, work, schema)
-        done = []
-        for component, version in before.items():
-            present = VERSIONS.get(component)
-            if present is not None and version > present:
-                raise DatabaseNotPrepared(
-                    f"{database.name}: the tables of {component!r} have version {version}, and "
-                    f"this TernMQ knows {present}: install a newer one"
-                )
-        for statement in statements(dialect, schema):
+        _refuse_newer(database, before)
+        complete = before == before | VERSIONS and not _missing(database, work, schema)
+    if complete:
+        told = Prepared([
+            f"the tables of {component!r} are there, version {version}"
+            for component, version in VERSIONS.items()
+        ])  # fmt: skip
+    else:
+        with _alone(database) as work:
+            told = Prepared(_make(database, work, schema))
+    told.warnings += check(database, schema)
+    return told
+
+
+def _make(database: Database, work: Work, schema: str) -> list[str]:
+    dialect, done = database.dialect, []
+    if schema and not _has_schema(database, work, schema):
+        work.run(f"CREATE SCHEMA {dialect.quoted(schema)}", {})
+        done.append(f"made the schema {schema!r}")
+    first, *others = statements(dialect, schema)
+    work.run(first, {})  # the versions: another process may have done everything meanwhile
+    before = versions(database, work, schema)
+    _refuse_newer(database, before)
+    for component, present in VERSIONS.items():
+        for statement in upgrades(dialect, component, before.get(component, present), schema):
             work.run(statement, {})
-        for component, present in VERSIONS.items():
-            old = before.get(component)
-            if old is None:
-                _note(work, database, component, present, schema)
-                done.append(f"made the tables of {component!r}, version {present}")
-            elif old < present:
-                for statement in upgrades(dialect, component, old, schema):
-                    work.run(statement, {})
-                _note(work, database, component, present, schema)
-                done.append(f"upgraded the tables of {component!r} from {old} to {present}")
-            else:
-                done.append(f"the tables of {component!r} have version {present}")
-    done += check(database, schema)
+    for statement in others:
+        work.run(statement, {})
+    for component, present in VERSIONS.items():
+        old = before.get(component)
+        if old != present:
+            _note(work, database, component, present, schema)
+        if old is None:
+            done.append(f"made the tables of {component!r}, version {present}")
+        elif old < present:
+            done.append(f"upgraded the tables of {component!r} from version {old} to {present}")
+        else:
+            done.append(f"the tables of {component!r} are complete, version {present}")
     return done
+
+
+@contextmanager
+def _alone(database: Database) -> Iterator[Work]:
+    """Return a connection on which tables are changed, while no other process does that."""
+    kind = database.dialect.name
+    if kind != "mysql":
+        with database.writing(durable=True) as work:
+            if kind == "postgresql":
+                work.run(f"SET LOCAL lock_timeout = '{_OTHER_S}s'", {})
+                work.run("SELECT pg_advisory_xact_lock(:key)", {"key": _KEY})
+                work.run(f"SET LOCAL lock_timeout = '{PATIENCE_S}s'", {})
+            yield work
+        return
+    with database.reading() as work:  # each statement that makes a table commits anyway
+        [[got]] = work.run("SELECT GET_LOCK(:name, :wait)", {"name": _LOCK, "wait": _OTHER_S}).rows
+        if got != 1:
+            raise DatabaseNotPrepared(
+                f"{database.name}: another process has been preparing it for {_OTHER_S} s"
+            )
+        work.run(f"SET SESSION lock_wait_timeout = {PATIENCE_S}", {})
+        try:
+            yield work
+        finally:
+            work.run("SET SESSION lock_wait_timeout = DEFAULT", {})
+            work.run("SELECT RELEASE_LOCK(:name)", {"name": _LOCK})
+
+
+def _refuse_newer(database: Database, found: dict[str, int]) -> None:
+    for component, version in found.items():
+        present = VERSIONS.get(component)
+        if present is not None and version > present:
+            raise hinted(
+                DatabaseNotPrepared(
+                    f"{database.name}: the tables of {component!r} have version {version}, and "
+                    f"this TernMQ knows versions up to {present}"
+                ),
+                "install a newer TernMQ here; nothing was changed",
+            )
+
+
+def _missing(database: Database, work: Work, schema: str) -> list[str]:
+    """Return the tables that are not there."""
+    missing = []
+    for table in TABLES:
+        try:
+            work.run(filled(database.dialect, f"SELECT 1 FROM {{{table}}} WHERE 1 = 0", schema), {})
+        except database.errors as error:
+            if not database.is_unprepared(error):
+                raise
+            missing.append(table)
+    return missing
+
+
+def _has_schema(database: Database, work: Work, schema: str) -> bool:
+    names = {
+        "postgresql": "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = :schema",
+        "mysql": "SELECT 1 FROM information_schema.schemata WHERE schema_name = :schema",
+    }
+    return bool(work.run(names[database.dialect.name], {"schema": schema}).rows)
 
 
 def versions(database: Database, work: Work, schema: str = "") -> dict[str, int]:
@@ -69,40 +201,78 @@ def check(database: Database, schema: str = "") -> list[str]:
     """Check that the tables can be used as they must; return warnings.
 
     Raises:
-        DatabaseNotPrepared: They cannot.
-        Exception: The database's own: a right is missing, say.
+        DatabaseNotPrepared: They cannot: a right is missing, say.
+        Exception: The database's own.
     """
     dialect, warnings = database.dialect, []
-    with database.writing() as work:
-        for statement in _RIGHTS:
-            work.run(filled(dialect, statement, schema), {"name": dialect.text(_PROBE)})
+    for table, needed in _RIGHTS.items():
+        try:
+            with database.writing() as work:
+                for statement in needed:
+                    work.run(filled(dialect, statement, schema), {"name": dialect.text(_PROBE)})
+        except database.errors as error:
+            if not database.is_denied(error):
+                raise
+            rights = "SELECT" if table == "schema" else "SELECT, INSERT, UPDATE and DELETE"
+            raise hinted(
+                DatabaseNotPrepared(
+                    f"{database.name}: {dialect.table(table, schema)} cannot be used: "
+                    f"{database.reason(error)}"
+                ),
+                f"the account needs {rights} on it",
+            ) from error
     with database.reading() as work:
         if dialect.name == "mysql":
-            for table in TABLES:
-                engine = _engine(work, dialect.table(table), schema)
-                if engine.lower() != "innodb":
-                    raise DatabaseNotPrepared(
-                        f"{database.name}: table {dialect.table(table)} is of engine {engine}, "
-                        "which has no transactions: make it InnoDB"
-                    )
+            _check_engines(database, work, schema)
         if dialect.name == "sqlite":
             [[mode]] = work.run("PRAGMA journal_mode", {}).rows
             if mode != "wal":
                 warnings.append(
-                    f"warning: the file is in journal mode {mode!r}: with 'wal' (PRAGMA "
-                    "journal_mode=WAL) reading and writing do not wait for each other"
+                    f"the file is in journal mode {mode!r}; with 'wal' (PRAGMA journal_mode=WAL, "
+                    "once) reading and writing do not wait for each other"
                 )
+        warnings += _clock(dialect.now_ms, work)
     return warnings
 
 
+def _check_engines(database: Database, work: Work, schema: str) -> None:
+    for table in TABLES:
+        name = database.dialect.table(table)
+        engine = _engine(work, name, schema)
+        if engine.lower() != "innodb":
+            raise hinted(
+                DatabaseNotPrepared(
+                    f"{database.name}: table {name} is of engine {engine}, which has no "
+                    "transactions"
+                ),
+                f"run ALTER TABLE {name} ENGINE=InnoDB",
+            )
+
+
 def _engine(work: Work, table: str, schema: str) -> str:
-    name = table.rpartition(".")[2]
     found = work.run(
         "SELECT engine FROM information_schema.tables WHERE table_name = :name "
         "AND table_schema = CASE WHEN :schema = '' THEN DATABASE() ELSE :schema END",
-        {"name": name, "schema": schema},
+        {"name": table, "schema": schema},
     ).rows
     return str(found[0][0]) if found else "unknown"
+
+
+def _clock(now_ms: str, work: Work) -> list[str]:
+    """Return a warning if the database's clock differs from that of this machine."""
+    before = time.time_ns() // 1_000_000
+    [[there]] = work.run(f"SELECT {now_ms}", {}).rows
+    after = time.time_ns() // 1_000_000
+    ahead = int(there) - after if int(there) > after else min(0, int(there) - before)
+    if abs(ahead) <= _CLOCK_MS:
+        return []
+    length = lasting(abs(ahead) * 1000)
+    direction = "ahead of" if ahead > 0 else "behind"
+    text = (
+        f"the database's clock is {length} {direction} that of this machine; nothing is "
+        "lost by it, but the times of rows are the database's"
+    )
+    return [text]
 
 
 def _note(work: Work, database: Database, component: str, version: int, schema: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os.path
+import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -35,6 +36,10 @@ _BEGIN: Final = {
 }
 _TOLD: Final = "ternmq_at_end"
 """Key in ``info`` of sessions and connections: whom to tell of the end of the transaction."""
+_DENIED: Final = "42501"
+"""SQLSTATE of PostgreSQL: a right is missing."""
+_DENIED_MYSQL: Final = (1044, 1142, 1143, 1227, 1290, 1370)
+"""To a database, a table, a column, an operation; the server is read-only; a routine."""
 
 
 class Run:
@@ -137,6 +142,33 @@ class AlchemyDatabase:
     def is_unprepared(self, error: Exception) -> bool:
         """Return whether an error says that a table or column is missing."""
         return is_unprepared(error)
+
+    def is_away(self, error: Exception) -> bool:
+        """Return whether an error says that the database cannot be reached."""
+        if isinstance(error, exc.TimeoutError):  # of the pool
+            return True
+        return isinstance(error, exc.DBAPIError) and (
+            # Without a statement: the connection was not made.
+            error.connection_invalidated or error.statement is None
+        )
+
+    def is_denied(self, error: Exception) -> bool:
+        """Return whether an error says that the account may not do something."""
+        cause = error.orig if isinstance(error, exc.DBAPIError) else error
+        if isinstance(cause, sqlite3.Error):
+            return "readonly" in str(cause)
+        if getattr(cause, "sqlstate", None) == _DENIED:
+            return True
+        arguments: tuple[object, ...] = getattr(cause, "args", ())
+        return arguments[:1] in {(number,) for number in _DENIED_MYSQL}
+
+    def reason(self, error: Exception) -> str:
+        """Return what the database said, as one line: no statement, no values."""
+        cause = error.orig if isinstance(error, exc.DBAPIError) else error
+        arguments: tuple[object, ...] = getattr(cause, "args", ())
+        # PyMySQL: number and text.
+        text = arguments[1] if len(arguments) > 1 and isinstance(arguments[0], int) else cause
+        return " ".join(str(text).split()) or type(cause).__name__
 
     # -- the application's transactions -----------------------------------------------------------
 

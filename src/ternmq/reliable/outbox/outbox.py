@@ -340,7 +340,7 @@ class Outbox:
         """
         from ternmq.reliable.database.prepare import prepare
 
-        return prepare(self._database, self._table.schema)
+        return prepare(self._database, self._table.schema).lines()
 
     # -- Store ------------------------------------------------------------------------------------
 
