@@ -5,5 +5,7 @@ from __future__ import annotations
 from ternmq.reliable.outbox.outbox import Outbox, ddl
 from ternmq.reliable.outbox.stats import OutboxStats
 from ternmq.reliable.outbox.steps import Step
+from ternmq.reliable.steps.item import SequenceStep
+from ternmq.reliable.steps.steps import Steps
 
-__all__ = ["Outbox", "OutboxStats", "Step", "ddl"]
+__all__ = ["Outbox", "OutboxStats", "SequenceStep", "Step", "Steps", "ddl"]

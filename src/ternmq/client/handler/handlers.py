@@ -194,7 +194,7 @@ class Handler:
                 else:
                     result = await call(value, delivery, run)
                 if result is not None:
-                    _check_result(result)
+                    check_result(result)
             except asyncio.CancelledError as error:
                 self._cancelled(run, error)
             except BaseException as error:
@@ -317,7 +317,7 @@ class Handler:
             try:
                 watch_begins()
                 result = context.run(function, *arguments)
-                _check_result(result)
+                check_result(result)
                 raise_found()
             except asyncio.CancelledError as raised:
                 error = raised  # handled in ``_cancelled``
@@ -381,7 +381,7 @@ async def _end_of(call: asyncio.Task[object]) -> None:
         call.cancel()  # no effect on a call that has ended
 
 
-def _check_result(result: object) -> None:
+def check_result(result: object) -> None:
     """Refuse a returned coroutine or generator: its work was not done, so the message is not done.
 
     Raises:

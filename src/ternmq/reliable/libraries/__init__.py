@@ -1,6 +1,10 @@
-"""The libraries through which applications use their databases, each known to one module.
+"""The libraries through which applications use their databases.
 
 ``alchemy`` (SQLAlchemy: engines, sessions, connections), ``django`` (its connections and
 ``transaction.atomic``), ``bare`` (connections of ``sqlite3``, psycopg and PyMySQL), ``attached``
-(what they tell of a transaction that is open), ``driver`` (what drivers have in common).
+(what they tell of a transaction that is open), ``driver`` (what drivers have in common),
+``transactions`` (SQLAlchemy: transactions in which a function of the application works),
+``refusals`` (what an error means).
+
+Invariant: SQLAlchemy is known to ``alchemy`` and ``transactions`` only, Django to ``django``.
 """

@@ -1,4 +1,4 @@
-"""SQLAlchemy 2: engines, sessions and connections. The only module that knows it."""
+"""SQLAlchemy 2: engines, sessions and connections of the application."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class AlchemyDatabase:
         if self._made is not None:
             engine = sa.create_engine(self._made.url, pool=self._made.pool.recreate())
         else:
-            engine = sa.create_engine(_blocking(self.url))
+            engine = sa.create_engine(blocking(self.url))
         event.listen(engine, "connect", _set_up)
         return engine.execution_options(isolation_level="AUTOCOMMIT")
 
@@ -169,6 +169,10 @@ class AlchemyDatabase:
         # PyMySQL: number and text.
         text = arguments[1] if len(arguments) > 1 and isinstance(arguments[0], int) else cause
         return " ".join(str(text).split()) or type(cause).__name__
+
+    def is_same(self, other: AlchemyDatabase) -> bool:
+        """Return whether another object means the same database."""
+        return self.url == other.url or same(self.url, other.url)
 
     # -- the application's transactions -----------------------------------------------------------
 
@@ -252,14 +256,14 @@ class AlchemyDatabase:
             raise self._other(engine)
 
     def _is_this(self, engine: Engine) -> bool:
-        return engine is self.application or _same(engine.url, self.url)
+        return engine is self.application or same(engine.url, self.url)
 
     def _other(self, engine: Engine) -> NotThisDatabase:
         other = engine.url.render_as_string(hide_password=True)
         return NotThisDatabase(f"{other} is another database than {self.name}")
 
     def _check_transaction(self, connection: Connection) -> None:
-        if _commits_each(connection):
+        if commits_each(connection):
             raise OutsideTransaction(
                 "the connection is in autocommit, so each statement is a transaction: nothing was "
                 "written"
@@ -313,7 +317,7 @@ def url_of(database: object) -> URL:
     )
 
 
-def _blocking(url: URL) -> URL:
+def blocking(url: URL) -> URL:
     """Return a URL with a driver that blocks; PostgreSQL and MySQL: those of the extras."""
     backend = url.get_backend_name()
     _, _, driver = url.drivername.partition("+")
@@ -329,7 +333,7 @@ def _in_memory(url: URL) -> bool:
     return name in {"", ":memory:"} or "mode" in url.query or name.startswith("file::memory:")
 
 
-def _same(one: URL, other: URL) -> bool:
+def same(one: URL, other: URL) -> bool:
     """Return whether two URLs mean one database; the driver and the user do not count."""
     return _place(one) == _place(other)
 
@@ -370,7 +374,7 @@ def _binds(session: Session) -> list[Engine | Connection]:
     return [one for one in found if isinstance(one, Engine | Connection)]
 
 
-def _commits_each(connection: Connection) -> bool:
+def commits_each(connection: Connection) -> bool:
     """Return whether a connection is in autocommit and no transaction was begun by hand."""
     dialect = connection.dialect
     raw = connection.connection.dbapi_connection

@@ -1,0 +1,58 @@
+"""What the error of a database means, by the codes of its drivers; no driver is imported."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import Final
+
+_AGAIN: Final = ("40001", "40P01")
+"""SQLSTATE of PostgreSQL: the transaction cannot be ordered among others; deadlock."""
+_AGAIN_MYSQL: Final = (1213, 1020)
+"""Deadlock; MariaDB under ``innodb_snapshot_isolation``: the row has changed since it was read."""
+_WAITED: Final = ("55P03",)
+"""PostgreSQL: ``lock_timeout`` is over."""
+_WAITED_MYSQL: Final = (1205,)
+_TAKEN_MYSQL: Final = (1062,)
+
+
+def asks_again(error: BaseException) -> bool:
+    """Return whether the whole transaction may be run again at once, and may succeed then."""
+    return _is(error, _AGAIN, _AGAIN_MYSQL)
+
+
+def waited_in_vain(error: BaseException) -> bool:
+    """Return whether a lock of another transaction was not given up in time."""
+    return _is(error, _WAITED, _WAITED_MYSQL) or any(_is_busy(one) for one in _causes(error))
+
+
+def is_taken(error: BaseException) -> bool:
+    """Return whether the primary key is there already, in MySQL."""
+    return _is(error, (), _TAKEN_MYSQL)
+
+
+def _is(error: BaseException, states: tuple[str, ...], numbers: tuple[int, ...]) -> bool:
+    for one in _causes(error):
+        if getattr(one, "sqlstate", None) in states:
+            return True
+        number = one.args[0] if one.args else None
+        if type(number) is int and number in numbers:
+            return True
+    return False
+
+
+def _is_busy(error: BaseException) -> bool:
+    if not isinstance(error, sqlite3.OperationalError):
+        return False
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, those that it was made of, and what a library has wrapped in it."""
+    one: BaseException | None = error
+    seen: set[int] = set()
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        yield one
+        wrapped = getattr(one, "orig", None)  # of SQLAlchemy
+        one = wrapped if isinstance(wrapped, BaseException) else one.__cause__

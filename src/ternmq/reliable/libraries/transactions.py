@@ -1,0 +1,360 @@
+"""Transactions in which a function of the application works, through SQLAlchemy.
+
+The transaction belongs to a connection of Core. A function is given that connection, a Session that
+joins its transaction, or the driver's own connection: whatever it uses, all is one transaction, and
+ends here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Connection, Engine, Transaction
+from sqlalchemy.orm import Session
+
+from ternmq.model.errors import InvalidHandler, InvalidRequest, OutsideTransaction
+from ternmq.reliable.database.dialect import dialect_of
+from ternmq.reliable.database.port import Work
+from ternmq.reliable.libraries.alchemy import Run, blocking, commits_each, url_of
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+T = TypeVar("T")
+
+_DRIVERS: Final = {
+    ("sqlite3", "Connection"): False,
+    ("psycopg", "Connection"): False,
+    ("pymysql", "Connection"): False,
+    ("psycopg", "AsyncConnection"): True,
+    ("aiosqlite", "Connection"): True,
+    ("aiomysql", "Connection"): True,
+    ("asyncpg", "Connection"): True,
+}
+"""Connections of drivers, by library and name -> whether they are asked with ``await``."""
+_AWAITED: Final = {"postgresql": "psycopg", "mysql": "aiomysql", "sqlite": "aiosqlite"}
+_ASKED: Final = ("asyncpg", "asyncmy", "aiomysql", "aiosqlite", "psycopg_async")
+"""Names of drivers that can only be asked with ``await``."""
+_OPEN_MYSQL: Final = 0x0001
+
+
+@dataclass(slots=True, frozen=True)
+class Wanted:
+    """A parameter that receives the transaction.
+
+    Attributes:
+        name: Its name.
+        kind: Its annotation: a class of sessions or connections.
+        awaited: Whether objects of that class are asked with ``await``.
+        driver: It is a connection of a driver, which SQLAlchemy does not see at work.
+    """
+
+    name: str
+    kind: type[Any]
+    awaited: bool
+    driver: bool = False
+
+
+def wanted_of(name: str, kind: object) -> Wanted | None:
+    """Return how a parameter with an annotation receives the transaction; None: it does not."""
+    if not isinstance(kind, type):
+        return None
+    if issubclass(kind, Session | Connection):
+        return Wanted(name, kind, awaited=False)
+    library = sys.modules.get("sqlalchemy.ext.asyncio")  # it wants greenlet: not imported here
+    if library is not None and issubclass(kind, library.AsyncSession | library.AsyncConnection):
+        return Wanted(name, kind, awaited=True)
+    for one in kind.__mro__:
+        awaited = _DRIVERS.get((one.__module__.partition(".")[0], one.__name__))
+        if awaited is not None:
+            return Wanted(name, kind, awaited, driver=True)
+    return None
+
+
+@dataclass(slots=True)
+class Opened(Generic[T]):
+    """An open transaction. Leaving its block commits it, or rolls it back after an error.
+
+    Attributes:
+        entered: What its first statements returned.
+        given: Arguments of the function, by name.
+        within: What stands for the transaction, in ``within=``.
+        before_commit: Runs further statements, right before the commit; None: there are none.
+        undo: Roll it back, although there is no error.
+    """
+
+    entered: T
+    given: dict[str, object] = field(default_factory=dict)
+    within: object = None
+    before_commit: Callable[[Work], object] | None = None
+    undo: bool = False
+
+
+class Transactions:
+    """Opens transactions on a database of the application. Callable from any thread.
+
+    Args:
+        database: An ``Engine``, for functions that block; an ``AsyncEngine``, for those that are
+            awaited; or a URL, for both: the engines are made here then, and closed here.
+
+    Raises:
+        InvalidRequest: It is none of these.
+    """
+
+    def __init__(self, database: object) -> None:
+        self.url: URL = url_of(database)
+        self._engine: Engine | None = database if isinstance(database, Engine) else None
+        self._asked: AsyncEngine | None = None
+        if hasattr(database, "sync_engine"):
+            self._asked = database  # type: ignore[assignment]  # ``url_of`` has seen it
+        self._made_of_url = isinstance(database, str | URL)
+        self._by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncEngine] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def check(self, name: str, wanted: Sequence[Wanted], *, awaited: bool) -> None:
+        """Check that a function can work in these transactions.
+
+        Raises:
+            InvalidHandler: It cannot: one of the two blocks, and the other does not.
+        """
+        for one in wanted:
+            if one.awaited != awaited:
+                sort = "an `async def`" if awaited else "a `def`"
+                raise InvalidHandler(
+                    f"handler {name} is {sort}: its parameter {one.name!r} cannot be "
+                    f"{one.kind.__name__}, which {'blocks' if awaited else 'is awaited'}"
+                )
+        if self._made_of_url or (self._asked if awaited else self._engine) is not None:
+            return
+        if awaited:
+            raise InvalidHandler(
+                f"handler {name} is an `async def`, and the inbox was made of an Engine, which "
+                "would block the loop: make it of an AsyncEngine or a URL, or the handler a `def`"
+            )
+        raise InvalidHandler(
+            f"handler {name} is a `def`, which runs in a thread, and the inbox was made of an "
+            "AsyncEngine: make it of an Engine or a URL, or the handler an `async def`"
+        )
+
+    # -- functions in threads ---------------------------------------------------------------------
+
+    @contextmanager
+    def opened(
+        self, wanted: Sequence[Wanted], enter: Callable[[Work], T], wait_s: float
+    ) -> Iterator[Opened[T]]:
+        """Open a transaction for a function that blocks.
+
+        Args:
+            wanted: Its parameters that receive it.
+            enter: Runs the first statements.
+            wait_s: How long SQLite waits for its lock.
+
+        Raises:
+            InvalidHandler: The function has ended the transaction itself.
+            Exception: The database's own, those of ``enter``, and what the block raises.
+        """
+        with self._blocking_engine().connect() as connection:
+            begun, entered = _enter(connection, enter, wait_s)
+            opened = Opened(entered, within=connection)
+            sessions: list[Session] = []
+            try:
+                for one in wanted:
+                    opened.given[one.name] = made = _given(one, connection)
+                    if isinstance(made, Session):
+                        sessions.append(made)
+                yield opened
+                if opened.undo:
+                    connection.rollback()
+                else:
+                    for session in sessions:
+                        session.flush()
+                    _finish(connection, begun, opened, wanted)
+                    connection.commit()
+            except BaseException:
+                if not connection.invalidated:
+                    connection.rollback()
+                raise
+            finally:
+                for session in sessions:
+                    session.close()
+
+    def _blocking_engine(self) -> Engine:
+        if self._engine is None:
+            self._engine = sa.create_engine(blocking(self.url))
+        return self._engine
+
+    # -- functions that are awaited ---------------------------------------------------------------
+
+    @asynccontextmanager
+    async def opened_awaited(
+        self, wanted: Sequence[Wanted], enter: Callable[[Work], T], wait_s: float
+    ) -> AsyncIterator[Opened[T]]:
+        """Open a transaction for a function that is awaited; see ``opened``."""
+        from sqlalchemy.ext.asyncio import AsyncSession
+
+        async with self._awaited_engine().connect() as connection:
+            begun, entered = await connection.run_sync(_enter, enter, wait_s)
+            opened = Opened(entered, within=connection)
+            sessions: list[AsyncSession] = []
+            try:
+                for one in wanted:
+                    if issubclass(one.kind, AsyncSession):
+                        session = one.kind(bind=connection)
+                        sessions.append(session)
+                        opened.given[one.name] = session
+                    else:
+                        opened.given[one.name] = await _given_awaited(one, connection)
+                yield opened
+                if opened.undo:
+                    await connection.rollback()
+                else:
+                    for session in sessions:
+                        await session.flush()
+                    await connection.run_sync(_finish, begun, opened, wanted)
+                    await connection.commit()
+            except BaseException:
+                if not connection.invalidated:
+                    await connection.rollback()
+                raise
+            finally:
+                for session in sessions:
+                    await session.close()
+
+    def _awaited_engine(self) -> AsyncEngine:
+        if self._asked is not None:
+            return self._asked
+        loop = asyncio.get_running_loop()  # a pool of such connections belongs to a loop
+        found = self._by_loop.get(loop)
+        if found is None:
+            from sqlalchemy.ext.asyncio import create_async_engine
+
+            found = self._by_loop[loop] = create_async_engine(_awaited_url(self.url))
+        return found
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the connections of an engine that was made of a URL."""
+        if self._made_of_url:
+            engine, self._engine = self._engine, None
+            if engine is not None:
+                engine.dispose()
+
+    async def close_awaited(self) -> None:
+        """Close those of the present loop, too."""
+        found = self._by_loop.pop(asyncio.get_running_loop(), None)
+        if found is not None:
+            await found.dispose()
+
+    def leave(self) -> None:
+        """Forget the connections in a forked child: they are the parent's."""
+        if self._made_of_url:
+            self._engine = None
+            self._by_loop = weakref.WeakKeyDictionary()
+
+
+def _enter(
+    connection: Connection, enter: Callable[[Work], T], wait_s: float
+) -> tuple[Transaction, T]:
+    """Begin a transaction and run its first statements; after an error it is rolled back."""
+    if connection.dialect.name == "sqlite":
+        begun = _begin_sqlite(connection, wait_s)
+    else:
+        begun = connection.begin()
+        if commits_each(connection):
+            raise OutsideTransaction(
+                "the engine of the inbox is in autocommit, so each statement would be a transaction"
+            )
+    return begun, enter(Run(connection))
+
+
+def _begin_sqlite(connection: Connection, wait_s: float) -> Transaction:
+    """Begin a transaction that has the lock for writing: one that reads first may never get it."""
+    cursor = connection.connection.cursor()
+    try:
+        cursor.execute("PRAGMA busy_timeout")
+        [[before]] = cursor.fetchall()
+        cursor.execute(f"PRAGMA busy_timeout = {round(wait_s * 1000)}")
+        try:
+            begun = connection.begin()  # an event of the application may begin it, with the lock
+            driver: Any = connection.connection.driver_connection
+            if not driver.in_transaction:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+        finally:
+            cursor.execute(f"PRAGMA busy_timeout = {before}")
+    finally:
+        cursor.close()
+    return begun
+
+
+def _given(one: Wanted, connection: Connection) -> object:
+    if issubclass(one.kind, Session):
+        return one.kind(bind=connection)
+    if issubclass(one.kind, Connection):
+        return connection
+    return _checked(one, connection.connection.driver_connection)
+
+
+async def _given_awaited(one: Wanted, connection: AsyncConnection) -> object:
+    if isinstance(connection, one.kind):
+        return connection
+    raw = await connection.get_raw_connection()
+    return _checked(one, raw.driver_connection)
+
+
+def _checked(one: Wanted, driver: object) -> object:
+    if not isinstance(driver, one.kind):
+        raise InvalidHandler(
+            f"parameter {one.name!r} is {one.kind.__module__}.{one.kind.__name__}, and the engine "
+            f"of the inbox has connections of {type(driver).__module__}"
+        )
+    return driver
+
+
+def _finish(
+    connection: Connection, begun: Transaction, opened: Opened[Any], wanted: Sequence[Wanted]
+) -> None:
+    """Check that the transaction is still the one that began, and run its last statements."""
+    alive = begun.is_active and connection.get_transaction() is begun
+    driver = any(one.driver for one in wanted)
+    if not alive or (driver and _has_ended(connection.connection.driver_connection)):
+        raise InvalidHandler(
+            "the handler has committed or rolled back the transaction of its inbox: it ends when "
+            "the handler returns; to roll it back, raise an exception"
+        )
+    if opened.before_commit is not None:
+        opened.before_commit(Run(connection))
+
+
+def _has_ended(driver: Any) -> bool:  # noqa: ANN401 - of several libraries
+    """Return whether no transaction is open on the connection of a driver."""
+    library = type(driver).__module__.partition(".")[0]
+    if library in {"sqlite3", "aiosqlite"}:
+        return not driver.in_transaction
+    if library == "psycopg":
+        return bool(driver.info.transaction_status.name == "IDLE")
+    if library == "pymysql":
+        return not driver.server_status & _OPEN_MYSQL
+    if library == "aiomysql":
+        return not driver.get_transaction_status()
+    return False
+
+
+def _awaited_url(url: URL) -> URL:
+    """Return a URL with a driver that is asked with ``await``."""
+    backend = url.get_backend_name()
+    _, _, driver = url.drivername.partition("+")
+    if driver in _ASKED:
+        return url
+    asked = _AWAITED.get(dialect_of(backend).name)
+    if asked is None:
+        raise InvalidRequest(f"no driver of {backend} is known that is asked with await")
+    return url.set(drivername=f"{backend}+{asked}")

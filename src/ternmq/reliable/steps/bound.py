@@ -1,0 +1,33 @@
+"""Binds what a step's function sends to its transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from ternmq.client.process.forking import watched
+from ternmq.reliable.libraries.alchemy import AlchemyDatabase
+from ternmq.reliable.outbox.outbox import Outbox
+
+
+def outboxes_on(database: AlchemyDatabase) -> list[Outbox]:
+    """Return the outboxes of this process on a database."""
+    return [
+        one
+        for one in watched(Outbox)
+        if isinstance(one.database, AlchemyDatabase) and one.database.is_same(database)
+    ]
+
+
+@contextmanager
+def bound_to(within: object, database: AlchemyDatabase) -> Iterator[None]:
+    """Bind the sends of a block to a transaction, in every outbox of that database.
+
+    Which client sends does not matter: each has its own outboxes, and all of them know the
+    transaction. A client without an outbox there sends at once.
+    """
+    with ExitStack() as stack:
+        for outbox in outboxes_on(database):
+            binding = outbox.binding
+            stack.callback(binding.reset, binding.set(within))
+        yield
