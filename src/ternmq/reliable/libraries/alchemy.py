@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os.path
 import sqlite3
 import sys
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import sqlalchemy as sa
 from sqlalchemy import event, exc
 from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from ternmq.model.errors import InvalidRequest, NotThisDatabase, OutsideTransaction
@@ -98,12 +100,15 @@ class AlchemyDatabase:
             return self._engine
 
     def _make(self) -> Engine:
+        options: dict[str, Any] = {"isolation_level": "AUTOCOMMIT"}
+        if "skip_autocommit_rollback" in inspect.signature(DefaultDialect).parameters:
+            options["skip_autocommit_rollback"] = True  # a round trip for each use of a connection
         if self._made is not None:
-            engine = sa.create_engine(self._made.url, pool=self._made.pool.recreate())
+            engine = sa.create_engine(self._made.url, pool=self._made.pool.recreate(), **options)
         else:
-            engine = sa.create_engine(blocking(self.url))
+            engine = sa.create_engine(blocking(self.url), **options)
         event.listen(engine, "connect", _set_up)
-        return engine.execution_options(isolation_level="AUTOCOMMIT")
+        return engine
 
     @contextmanager
     def reading(self) -> Iterator[Work]:

@@ -213,6 +213,13 @@ class Sending:
             room -= size
         return found
 
+    def whole(self, rows: list[Row]) -> list[Row]:
+        """Return those of some rows that are still there, with their bodies."""
+        if all(row.body is not None for row in rows):
+            return rows
+        with self.database.reading() as work:
+            return [row for row in rows if self.table.read_body(work, row)]
+
 
 class OwnRows:
     """Sends the rows of this process once their transactions have ended. Not thread-safe."""
@@ -238,8 +245,7 @@ class OwnRows:
 
     def _send(self, rows: list[Row]) -> None:
         sending = self._sending
-        with sending.database.reading() as work:
-            rows = [row for row in rows if sending.table.read_body(work, row)]
+        rows = sending.whole(rows)
         if not rows:
             return
         ids = [row.id for row in rows]
@@ -349,10 +355,7 @@ class Compensator:
         """Send rows of a wave; return whether any is stored."""
         sending, backlog = self._sending, self._backlog
         now = steady_s()
-        rows = [row for row in rows if not backlog.is_waiting(row, now)]
-        if any(row.body is None for row in rows):
-            with sending.database.reading() as work:
-                rows = [row for row in rows if sending.table.read_body(work, row)]
+        rows = sending.whole([row for row in rows if not backlog.is_waiting(row, now)])
         if not rows:
             return False
         ids = [row.id for row in rows]

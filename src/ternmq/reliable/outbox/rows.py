@@ -10,8 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
+from ternmq.client.content.items import ITEMS, unpack
 from ternmq.client.content.message import Message, Receipt
 from ternmq.client.producer.outgoing import Outgoing
+from ternmq.model.errors import DecodeError
 from ternmq.reliable.database.dialect import Dialect
 
 COLUMNS: Final = (
@@ -144,9 +146,20 @@ def values_of(
         "ordering_key": dialect.text(message.ordering_key), "tag": dialect.text(message.tag),
         "content_type": dialect.text(message.content_type),
         "headers": msgspec.msgpack.encode(dict(message.headers)) if message.headers else None,
-        "priority": message.priority, "due_ms": due_ms, "expires_ms": expires_ms, "items": 1,
+        "priority": message.priority, "due_ms": due_ms, "expires_ms": expires_ms,
+        "items": items_in(message.content_type, message.body),
         "body": message.body,
     }  # fmt: skip
+
+
+def items_in(content_type: str, body: bytes) -> int:
+    """Return how many messages of the application a body contains: those of a batch session."""
+    if content_type != ITEMS:
+        return 1
+    try:
+        return unpack(body).size
+    except DecodeError:  # of another program's making: its consumers are told
+        return 1
 
 
 def receipt_of(topic: str, id_: str, due_ms: object) -> Receipt:

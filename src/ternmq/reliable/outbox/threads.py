@@ -175,7 +175,7 @@ class Threads:
                 return
             try:
                 missing = self._own.send(refs)
-            except self._database.errors as error:
+            except Exception as error:  # noqa: BLE001 - logged; the thread must not end
                 pause = trouble.at(error)
                 # The compensator has them, too: here they are tried as often as those unread.
                 missing = list(refs)
@@ -233,7 +233,7 @@ class Threads:
                     self._scan.clear()
                     pause = max(0.0, lead_at - steady_s())
                 trouble.over()
-            except self._database.errors as error:
+            except Exception as error:  # noqa: BLE001 - logged; the thread must not end
                 self.lease.forget()
                 leads, lead_at = False, 0.0
                 self._ended.wait(trouble.at(error))
@@ -275,7 +275,11 @@ class _Trouble:
         text = f"{type(error).__name__}: {error}"
         if text != self._text:
             self._text = text
-            log.error("the outbox at %s cannot work: %s; it tries again", self._database.name, text)
+            known = isinstance(error, (*self._database.errors, TernMQError))
+            log.error(
+                "the outbox at %s cannot work: %s; it tries again", self._database.name, text,
+                exc_info=None if known else error,
+            )  # fmt: skip
         return self._pause
 
     def over(self) -> None:
