@@ -21,6 +21,9 @@ from ternmq.cli.pipeline import priority
 from ternmq.cli.pipeline.priority import Priority
 from tests.black_box.process import DEADLINE, BrokerProcess
 from tests.cli.workers import Start, Worker
+from tests.databases import database, servers
+
+__all__ = ["database", "servers"]
 
 _numbers = itertools.count(1)
 

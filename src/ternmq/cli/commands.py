@@ -53,6 +53,11 @@ TABLE: Final[Mapping[str, Entry]] = {
     "deadletter": Entry(
         MESSAGES, "groups.deadletter:deadletter", "List, export, delete and redrive dead letters."
     ),
+    "outbox": Entry(
+        MESSAGES,
+        "outbox.outbox:outbox",
+        "Prepare databases for the outbox, send what waits in them, and decide what failed.",
+    ),
     "topic": Entry(MANAGE, "topics.topic:topic", "Create, change and list topics."),
     "group": Entry(
         MANAGE, "groups.group:group", "Manage consumer groups: settings, lag, positions."

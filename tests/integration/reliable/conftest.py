@@ -1,4 +1,4 @@
-"""A shop's database in a file, a client with an outbox on it; real databases."""
+"""A shop's database in a file, and a client with an outbox on it; real databases."""
 
 from __future__ import annotations
 

@@ -29,10 +29,11 @@ MEANING: Final[dict[ExitCode, str]] = {
     ExitCode.DONE: "done",
     ExitCode.FAILED: "the command failed; standard error shows the reason",
     ExitCode.USAGE: "wrong usage: a command, option, name, number or file is not valid",
-    ExitCode.NO_BROKER: "no broker answers at the address, or no coordinator",
+    ExitCode.NO_BROKER: "no broker answers at the address, or no coordinator or database",
     ExitCode.NOT_FOUND: "there is no such topic, group, message, app, hold, alarm, transaction, "
-    "broker, broker group, context or journal",
-    ExitCode.NOT_ALLOWED: "the broker does not know the app and token, or the app may not do this",
+    "row of an outbox, database file, broker, broker group, context or journal",
+    ExitCode.NOT_ALLOWED: "the broker does not know the app and token, or the app may not do this; "
+    "or the account of a database may not",
     ExitCode.UNKNOWN: "the connection was lost before the answer: the request may have been "
     "carried out or not",
     ExitCode.LATER: "the broker refused the request for now (busy, disk full, stopping, paused); "

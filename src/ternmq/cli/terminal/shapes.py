@@ -117,21 +117,24 @@ def plain(message: Shown) -> dict[str, Any]:
     if state_of(message):
         assert isinstance(message, Found)
         told["state"] = message.state
-    body = message.body
-    if message.content_type == JSON:
+    return told | plain_body(message.body, message.content_type)
+
+
+def plain_body(body: bytes, content_type: str) -> dict[str, Any]:
+    """Return a body in the form of the JSON output: ``body``, ``body_base64``, or both."""
+    told: dict[str, Any] = {}
+    if content_type == JSON:
         if is_json(body):
             kept = _kept(body)
             told["body"] = Raw(body if kept else msgspec.json.format(body, indent=-1))
             if kept:
                 return told
-    elif message.content_type in {"", TEXT}:
+    elif content_type in {"", TEXT}:
         try:
-            told["body"] = body.decode()
-            return told
+            return {"body": body.decode()}
         except UnicodeDecodeError:
             pass
-    told["body_base64"] = base64.b64encode(body).decode()
-    return told
+    return told | {"body_base64": base64.b64encode(body).decode()}
 
 
 class _Line(msgspec.Struct):
@@ -166,12 +169,12 @@ def text_of(body: bytes) -> str:
         return repr(body)[2:-1]
 
 
-def _items_of(message: Shown) -> list[str]:
+def _items_of(body: bytes, content_type: str) -> list[str]:
     """Return a batch session as lines for people: its name, then each item; none for another."""
-    if message.content_type != ITEMS:
+    if content_type != ITEMS:
         return []
     try:
-        session = unpack(message.body)
+        session = unpack(body)
     except DecodeError:
         return []  # shown as any bytes are
     told = [f"session {printable(session.session)}, {counted(session.size, 'item')}:"]
@@ -195,7 +198,7 @@ def line(message: Shown) -> str:
         if value:
             parts.append(f"{name}={_quoted(value)}")
     parts += [f"{_quoted(name)}:{_quoted(value)}" for name, value in message.headers.items()]
-    items = _items_of(message)
+    items = _items_of(message.body, message.content_type)
     parts += [items[0], " | ".join(items[1:])] if items else [text_of(message.body)]
     return "  ".join(parts)
 
@@ -234,17 +237,17 @@ def details(message: Shown) -> None:
         ]
     )
     click.echo()
-    click.echo(_whole(message))
+    click.echo(whole(message.body, message.content_type))
 
 
-def _whole(message: Shown) -> str:
+def whole(body: bytes, content_type: str) -> str:
     """Return a body over several lines, if it is text or a batch session."""
-    if items := _items_of(message):
+    if items := _items_of(body, content_type):
         return "\n".join(items)
     try:
-        lines = message.body.decode().splitlines()
+        lines = body.decode().splitlines()
     except UnicodeDecodeError:
-        return text_of(message.body)
+        return text_of(body)
     return "\n".join(printable(one) for one in lines)
 
 

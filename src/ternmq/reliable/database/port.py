@@ -76,9 +76,6 @@ class Database(Protocol):
     def is_unprepared(self, error: Exception) -> bool:
         """Return whether an error says that a table or column is missing."""
 
-    def is_away(self, error: Exception) -> bool:
-        """Return whether an error says that the database cannot be reached."""
-
     def is_denied(self, error: Exception) -> bool:
         """Return whether an error says that the account may not do something."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os.path
-import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ from ternmq.model.errors import InvalidRequest, NotThisDatabase, OutsideTransact
 from ternmq.reliable.database.dialect import Dialect, dialect_of
 from ternmq.reliable.database.port import Result, Values, Work
 from ternmq.reliable.libraries.attached import Attached
-from ternmq.reliable.libraries.driver import is_unprepared
+from ternmq.reliable.libraries.driver import is_denied, is_unprepared, reason
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -38,10 +37,8 @@ _BEGIN: Final = {
 }
 _TOLD: Final = "ternmq_at_end"
 """Key in ``info`` of sessions and connections: whom to tell of the end of the transaction."""
-_DENIED: Final = "42501"
-"""SQLSTATE of PostgreSQL: a right is missing."""
-_DENIED_MYSQL: Final = (1044, 1142, 1143, 1227, 1290, 1370)
-"""To a database, a table, a column, an operation; the server is read-only; a routine."""
+_SHOWN: Final = ("host", "port", "service")
+"""Parts of a URL's query that say where a database is."""
 
 
 class Run:
@@ -87,7 +84,7 @@ class AlchemyDatabase:
                 "a database in memory belongs to one connection: what is sent is read through "
                 "another one; give a file"
             )
-        self.name = self.url.render_as_string(hide_password=True)
+        self.name = _shown(self.url)
         self.application = database if isinstance(database, Engine) else None
         self._made = relay or (database if isinstance(database, Engine) else None)
         self._engine: Engine | None = None
@@ -159,21 +156,11 @@ class AlchemyDatabase:
 
     def is_denied(self, error: Exception) -> bool:
         """Return whether an error says that the account may not do something."""
-        cause = error.orig if isinstance(error, exc.DBAPIError) else error
-        if isinstance(cause, sqlite3.Error):
-            return "readonly" in str(cause)
-        if getattr(cause, "sqlstate", None) == _DENIED:
-            return True
-        arguments: tuple[object, ...] = getattr(cause, "args", ())
-        return arguments[:1] in {(number,) for number in _DENIED_MYSQL}
+        return is_denied(error)
 
     def reason(self, error: Exception) -> str:
         """Return what the database said, as one line: no statement, no values."""
-        cause = error.orig if isinstance(error, exc.DBAPIError) else error
-        arguments: tuple[object, ...] = getattr(cause, "args", ())
-        # PyMySQL: number and text.
-        text = arguments[1] if len(arguments) > 1 and isinstance(arguments[0], int) else cause
-        return " ".join(str(text).split()) or type(cause).__name__
+        return reason(error)
 
     def is_same(self, other: AlchemyDatabase) -> bool:
         """Return whether another object means the same database."""
@@ -264,7 +251,7 @@ class AlchemyDatabase:
         return engine is self.application or same(engine.url, self.url)
 
     def _other(self, engine: Engine) -> NotThisDatabase:
-        other = engine.url.render_as_string(hide_password=True)
+        other = _shown(engine.url)
         return NotThisDatabase(f"{other} is another database than {self.name}")
 
     def _check_transaction(self, connection: Connection) -> None:
@@ -320,6 +307,12 @@ def url_of(database: object) -> URL:
     raise InvalidRequest(
         f"a database is an Engine, an AsyncEngine or a URL, not {type(database).__name__}"
     )
+
+
+def _shown(url: URL) -> str:
+    """Return a URL for texts: no password, nor what a query may contain of one."""
+    query = {name: value for name, value in url.query.items() if name in _SHOWN}
+    return url.set(query=query).render_as_string(hide_password=True)
 
 
 def blocking(url: URL) -> URL:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,9 +45,6 @@ class ApplicationDatabase(Database, Protocol):
     """
 
     alone: bool
-
-    def writing(self, *, durable: bool = False) -> AbstractContextManager[Work]:
-        """Return a transaction; see ``Database``. ``durable``: a crash does not forget it."""
 
     def attach(self, within: object) -> Attached | None:
         """Return the transaction of a session or connection; None: it is neither.

@@ -14,7 +14,7 @@ from ternmq.model.errors import InvalidRequest, NotThisDatabase, OutsideTransact
 from ternmq.reliable.database.dialect import dialect_of
 from ternmq.reliable.database.port import Result, Values, Work
 from ternmq.reliable.libraries.attached import Attached
-from ternmq.reliable.libraries.driver import is_unprepared, pyformat
+from ternmq.reliable.libraries.driver import is_denied, is_unprepared, pyformat, reason
 
 _BEGIN: Final = {
     "postgresql": ("BEGIN ISOLATION LEVEL READ COMMITTED",),
@@ -114,6 +114,14 @@ class DjangoDatabase:
     def is_unprepared(self, error: Exception) -> bool:
         """Return whether an error says that a table or column is missing."""
         return is_unprepared(error)
+
+    def is_denied(self, error: Exception) -> bool:
+        """Return whether an error says that the account may not do something."""
+        return is_denied(error)
+
+    def reason(self, error: Exception) -> str:
+        """Return what the database said, as one line: no statement, no values."""
+        return reason(error)
 
     def attach(self, within: object) -> Attached | None:
         """Return the transaction of ``connections[...]``; None: it is something else.

@@ -109,7 +109,7 @@ class Table:
 
     def own(self, work: Work, refs: Sequence[Ref]) -> list[Row]:
         """Return those of some rows that are committed and still to be sent, by number."""
-        names, values = _listed([ref.seq for ref in refs])
+        names, values = listed([ref.seq for ref in refs])
         found = work.run(
             self.fill(
                 f"SELECT CASE WHEN length(body) <= {INLINE_BYTES} THEN body END, "
@@ -126,7 +126,7 @@ class Table:
         """Return those of some rows that are committed and not stored yet, nor given up."""
         if not refs:
             return []
-        names, values = _listed([ref.seq for ref in refs[:PAGE_ROWS]])
+        names, values = listed([ref.seq for ref in refs[:PAGE_ROWS]])
         found = work.run(
             self.fill(
                 f"SELECT seq, id FROM {{outbox}} WHERE seq IN ({names}) "
@@ -203,13 +203,22 @@ class Table:
              "id": row.id.encode()},
         )  # fmt: skip
 
+    def again(self, work: Work, refs: Iterable[Ref]) -> int:
+        """Have rows that failed be sent again, as if they were new; return how many there were."""
+        return self._each(
+            work,
+            f"UPDATE {{outbox}} SET state = {State.SENDING:d}, by_writer = 0, tries = 0, "
+            f"next_ms = 0, error = NULL WHERE state = {State.FAILED:d} AND ",
+            refs,
+        )
+
     def _each(self, work: Work, begin: str, refs: Iterable[Ref]) -> int:
         count = 0
         left = list(refs)
         while left:
             some, left = left[:PAGE_ROWS], left[PAGE_ROWS:]
-            names, values = _listed([ref.seq for ref in some])
-            ids, more = _listed([ref.id.encode() for ref in some], "id")
+            names, values = listed([ref.seq for ref in some])
+            ids, more = listed([ref.id.encode() for ref in some], "id")
             statement = f"{begin} seq IN ({names}) AND id IN ({ids})"
             count += work.run(self.fill(statement), {**values, **more}).count
         return count
@@ -231,7 +240,7 @@ class Table:
 
     def blocking(self, work: Work, numbers: Sequence[int]) -> list[int]:
         """Return those of some rows that were refused and are still there."""
-        names, values = _listed(numbers[:PAGE_ROWS])
+        names, values = listed(numbers[:PAGE_ROWS])
         found = work.run(
             self.fill(
                 f"SELECT seq FROM {{outbox}} WHERE seq IN ({names}) "
@@ -266,7 +275,7 @@ class Table:
         return self.delete(work, [Ref(int(seq), bytes(id_).decode()) for seq, id_ in found.rows])
 
 
-def _listed(values: Sequence[object], name: str = "seq") -> tuple[str, dict[str, object]]:
+def listed(values: Sequence[object], name: str = "seq") -> tuple[str, dict[str, object]]:
     """Return the names of values in a list of SQL, and the values."""
     named = {f"{name}_{number}": value for number, value in enumerate(values)}
     return ", ".join([f":{one}" for one in named]), named
