@@ -882,6 +882,16 @@ class TopicNotDurable(ClientError):
     hint = "send to a topic of durability normal or strict, or without within="
 
 
+class ShardsChanged(ClientError):
+    """An inbox names other shards than its databases know: ids would belong to other databases."""
+
+    code = 454
+    hint = (
+        "name the shards that the databases know; or move the rows of ternmq_inbox and the data of "
+        "the application to where their ids belong, and call inbox.prepare(moved=True)"
+    )
+
+
 class SettingsError(TernMQError):
     """A setting is unknown, is out of its bounds, or contradicts another."""
 

@@ -1,12 +1,14 @@
 """Sending and receiving together with the changes of an application's database.
 
 ``database`` (ports, tables, leases), ``libraries`` (SQLAlchemy and bare connections), ``ids``
-(numbers and text ids that are unique everywhere), ``outbox`` (messages as rows, sent after the
-transaction), ``modes`` (batch sessions, the messages of orderly sessions, a limit on the rate of
-sends; without a database), ``steps`` (the consumer of orderly sessions), ``surface`` (what needs
-SQLAlchemy), ``django`` (an app that makes the tables).
+(numbers and text ids that are unique everywhere), ``tasks`` (functions that run once every so many
+seconds), ``outbox`` (messages as rows, sent after the transaction), ``inbox`` (messages that come
+twice have their effect once), ``modes`` (batch sessions, the messages of orderly sessions, a limit
+on the rate of sends; without a database), ``steps`` (the consumer of orderly sessions), ``surface``
+(what needs SQLAlchemy), ``django`` (an app that makes the tables).
 
-Reading order: ``database``, ``libraries``, ``ids``, ``outbox``, ``modes``, ``steps``.
+Reading order: ``database``, ``libraries``, ``ids``, ``tasks``, ``outbox``, ``inbox``, ``modes``,
+``steps``.
 Invariant: the package uses the client as applications do; ``import ternmq`` imports none of it.
 """
 
@@ -22,12 +24,24 @@ from ternmq.reliable.modes.sequence import BlockingSequenceBlock, SequenceBlock,
 from ternmq.reliable.modes.throttle import Throttle
 
 if TYPE_CHECKING:
-    from ternmq.reliable.surface import Outbox, OutboxStats, SequenceStep, Step, Steps, ddl
+    from ternmq.reliable.surface import (
+        Inbox,
+        InboxStats,
+        Outbox,
+        OutboxStats,
+        SequenceStep,
+        Step,
+        Steps,
+        Task,
+        ddl,
+        every,
+        idempotent,
+    )
 
 __all__ = [
-    "Outbox", "OutboxStats", "Step", "ddl", "text_id", "batch", "Holder", "BlockingHolder", "Items",
-    "Item", "Throttle", "sequence", "SequenceBlock", "BlockingSequenceBlock", "Steps",
-    "SequenceStep",
+    "Inbox", "InboxStats", "Outbox", "OutboxStats", "Step", "Task", "ddl", "every", "idempotent",
+    "text_id", "batch", "Holder", "BlockingHolder", "Items", "Item", "Throttle", "sequence",
+    "SequenceBlock", "BlockingSequenceBlock", "Steps", "SequenceStep",
 ]  # fmt: skip
 
 

@@ -243,6 +243,11 @@ def begun_before(delivery: Delivery) -> bool:
     return chunk.deliveries > 1 and not chunk.anew
 
 
+def first_since_replay(delivery: Delivery) -> bool:
+    """Return whether this is its first delivery since a replay, or a reset of the group."""
+    return delivery._chunk.anew  # noqa: SLF001 - of a class of this module
+
+
 class Processing:
     """The context that ``Delivery.process`` returns."""
 

@@ -6,9 +6,10 @@ version before in ``_UPGRADES``, and a new golden file ``tests/golden/reliable/V
 
     outbox   ternmq_outbox: a row for each message that is not stored at the broker
              ternmq_lease: which process does which job
+    inbox    ternmq_inbox: a row for each message that was handled, until ``until_ms``
     sequence ternmq_sequence: a row for each orderly session that a consumer has
              ternmq_sequence_item: a row for each of its items
-    schema   ternmq_schema: the version of each component
+    schema   ternmq_schema: the version of each component; the names of an inbox's shards
 
 States of a row of ``ternmq_outbox``: 0 sending, 1 held (its ordering key or topic is blocked),
 2 failed (an operator decides), 3 sent (kept for a while). Those of ``ternmq_sequence`` are in
@@ -22,7 +23,7 @@ from typing import Final
 
 from ternmq.reliable.database.dialect import MYSQL, POSTGRESQL, SQLITE, Dialect, Name
 
-VERSIONS: Final = {"outbox": 1, "sequence": 1}
+VERSIONS: Final = {"outbox": 1, "inbox": 1, "sequence": 1}
 """Version of each component's tables."""
 _UPGRADES: Final[dict[tuple[str, int], dict[Name, tuple[str, ...]]]] = {}
 """Component and old version -> statements that lead to the next one."""
@@ -77,6 +78,14 @@ _POSTGRESQL: Final = (
     until_ms bigint NOT NULL DEFAULT 0,
     tick     bigint NOT NULL DEFAULT -1
 )""",
+    """CREATE TABLE IF NOT EXISTS {inbox} (
+    consumer text   NOT NULL,
+    id       bytea  NOT NULL,
+    until_ms bigint NOT NULL,
+    result   bytea,
+    PRIMARY KEY (consumer, id)
+)""",
+    "CREATE INDEX IF NOT EXISTS ternmq_inbox_until ON {inbox} (until_ms)",
     """CREATE TABLE IF NOT EXISTS {sequence} (
     consumer text     NOT NULL,
     session  bytea    NOT NULL,
@@ -140,6 +149,14 @@ _MYSQL: Final = (
     until_ms bigint         NOT NULL DEFAULT 0,
     tick     bigint         NOT NULL DEFAULT -1
 ) ENGINE=InnoDB""",
+    """CREATE TABLE IF NOT EXISTS {inbox} (
+    consumer varbinary(512) NOT NULL,
+    id       varbinary(128) NOT NULL,
+    until_ms bigint         NOT NULL,
+    result   mediumblob,
+    PRIMARY KEY (consumer, id),
+    KEY ternmq_inbox_until (until_ms)
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC""",
     """CREATE TABLE IF NOT EXISTS {sequence} (
     consumer varbinary(512) NOT NULL,
     session  varbinary(128) NOT NULL,
@@ -204,6 +221,14 @@ _SQLITE: Final = (
     until_ms integer NOT NULL DEFAULT 0,
     tick     integer NOT NULL DEFAULT -1
 ) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS {inbox} (
+    consumer text    NOT NULL,
+    id       blob    NOT NULL,
+    until_ms integer NOT NULL,
+    result   blob,
+    PRIMARY KEY (consumer, id)
+) WITHOUT ROWID""",
+    "CREATE INDEX IF NOT EXISTS ternmq_inbox_until ON {inbox} (until_ms)",
     """CREATE TABLE IF NOT EXISTS {sequence} (
     consumer text    NOT NULL,
     session  blob    NOT NULL,
@@ -237,7 +262,7 @@ _ALL: Final[dict[Name, tuple[Dialect, tuple[str, ...]]]] = {
     "mysql": (MYSQL, _MYSQL),
     "sqlite": (SQLITE, _SQLITE),
 }
-TABLES: Final = ("schema", "outbox", "lease", "sequence", "sequence_item")
+TABLES: Final = ("schema", "outbox", "lease", "inbox", "sequence", "sequence_item")
 """Names of the tables, without ``ternmq_``."""
 
 

@@ -104,6 +104,8 @@ class AlchemyDatabase:
             engine = sa.create_engine(self._made.url, pool=self._made.pool.recreate(), **options)
         else:
             engine = sa.create_engine(blocking(self.url), **options)
+        # Where it puts a connection into autocommit, SQLAlchemy wraps no error of the driver.
+        self.errors = (exc.SQLAlchemyError, engine.dialect.loaded_dbapi.Error)
         event.listen(engine, "connect", _set_up)
         return engine
 

@@ -18,7 +18,7 @@ from ternmq.client.content.validation import check_positive, check_topic, length
 from ternmq.client.declaration.policy import RetryPolicy
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.client.handler.blocking import BlockingDelivery
-from ternmq.client.process.forking import watch
+from ternmq.client.process.forking import watch, watched
 from ternmq.model.errors import (
     ClientClosed,
     DatabaseNotPrepared,
@@ -27,12 +27,12 @@ from ternmq.model.errors import (
 )
 from ternmq.model.specs import Mode, check_name
 from ternmq.reliable.database.prepare import prepare
+from ternmq.reliable.database.trouble import Trouble
 from ternmq.reliable.libraries.alchemy import AlchemyDatabase
 from ternmq.reliable.libraries.transactions import Transactions
 from ternmq.reliable.modes.numbering import TURN, numbered_of, session_of, whole_of
 from ternmq.reliable.modes.options import check_client, session_behind
 from ternmq.reliable.outbox.outbox import Outbox
-from ternmq.reliable.steps.bound import outboxes_on
 from ternmq.reliable.steps.course import Change, OnFailure, Refused, Rules
 from ternmq.reliable.steps.functions import Function, StepFunction, step_function
 from ternmq.reliable.steps.item import Item
@@ -371,8 +371,10 @@ class Steps:
         """Return the outbox that sends the wake-ups; it is made if the client has none."""
         if self._own is not None:
             return self._own
-        for one in outboxes_on(self._database):
-            if one.client is self._client and not one.closed:
+        for one in watched(Outbox):
+            other = one.database
+            same = isinstance(other, AlchemyDatabase) and other.is_same(self._database)
+            if same and one.client is self._client and not one.closed:
                 return one
         self._own = Outbox(self._client, self._given, schema=self._schema, relay=self._relay)
         return self._own
@@ -390,21 +392,14 @@ class Steps:
     # -- lost messages ----------------------------------------------------------------------------
 
     def _loop(self, ended: threading.Event) -> None:
-        said = ""
+        trouble = Trouble(self._database, f"the search of {self._consumer.name} for lost messages")
         while not ended.wait(self._every_s):
-            text = self._failure()
-            if text and text != said:
-                log.error("%r cannot look for lost messages: %s", self, text)
-            said = text
+            try:
+                self._compensate()
+                trouble.over()
+            except self._database.errors as error:
+                ended.wait(trouble.at(error))
         self._database.close()
-
-    def _failure(self) -> str:
-        """Compensate; return why the database refused it, empty if it did not."""
-        try:
-            self._compensate()
-        except self._database.errors as error:
-            return self._database.reason(error)
-        return ""
 
     def _compensate(self) -> None:
         """Write the wake-ups that are missing, and delete sessions that ended long ago."""

@@ -1,8 +1,9 @@
-"""The course of a session: whatever comes, comes again or is killed, effects come once, in order."""
+"""The course of a session: whatever comes again or is killed, effects come once and in order."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -99,6 +100,11 @@ def complete(size: int = 3, rules: Rules = RULES) -> World:
     return world
 
 
+def standing_of(world: World) -> Standing:
+    assert world.standing is not None
+    return world.standing
+
+
 # -- whatever happens -----------------------------------------------------------------------------
 
 ENDS = ("commit", "killed before the commit", "killed after the commit", "fails", "later")
@@ -120,24 +126,8 @@ def test_effects_come_once_and_in_order(
     world = World(size, replace(RULES, on_failure=on_failure))
     held: list[Attempt] = []
     """Attempts of workers that were frozen before their commit."""
-    for kind, number, end in todo:
-        if kind == "item" and end != "killed before the commit":
-            world.deliver(number % size + 1)
-        elif kind == "wake" and world.wake_ups:
-            turn = world.wake_ups.pop(number % len(world.wake_ups))
-            if not wake(world, turn, end):
-                world.wake_ups.append(turn)  # it was not acked
-        elif kind == "hold" and world.wake_ups:
-            attempt = world.next(world.wake_ups[number % len(world.wake_ups)])
-            held += [] if attempt is None else [attempt]
-        elif kind == "release" and held:
-            world.done(held.pop(number % len(held)))
-        elif kind == "clock":
-            world.now_ms += number * 10_000
-        elif kind == "lose" and world.wake_ups:
-            del world.wake_ups[number % len(world.wake_ups)]
-        elif kind == "renew":
-            world.renew()
+    for action in todo:
+        happens(world, held, *action)
         check(world)
     for number in range(1, size + 1):
         world.deliver(number)
@@ -161,6 +151,26 @@ def test_effects_come_once_and_in_order(
         assert on_failure == "compensate"
         reached = world.effects.index(min(world.effects)) if world.effects else 0
         assert world.effects == done[:reached] + [-one for one in reversed(done[:reached])]
+
+
+def happens(world: World, held: list[Attempt], kind: str, number: int, end: str) -> None:
+    """Have something happen to a session, if it can."""
+    if kind == "item" and end != "killed before the commit":
+        world.deliver(number % world.size + 1)
+    elif kind == "clock":
+        world.now_ms += number * 10_000
+    elif kind == "renew":
+        world.renew()
+    elif kind == "release" and held:
+        world.done(held.pop(number % len(held)))
+    elif kind in {"wake", "hold", "lose"} and world.wake_ups:
+        turn = world.wake_ups.pop(number % len(world.wake_ups))
+        if kind == "wake" and not wake(world, turn, end):
+            world.wake_ups.append(turn)  # it was not acked
+        elif kind == "hold":
+            attempt = world.next(turn)
+            held += [] if attempt is None else [attempt]
+            world.wake_ups.append(turn)
 
 
 def wake(world: World, turn: int, end: str) -> bool:
@@ -261,17 +271,17 @@ def test_missing_items_are_waited_for_longer_and_longer_then_given_up() -> None:
         world.now_ms = world.standing.next_ms
         pauses.append(world.standing.next_ms)
         world.next(world.wake_ups.pop())
-    gaps = [(b - a) // 1000 for a, b in zip(pauses, pauses[1:], strict=False)]
+    gaps = [(after - before) // 1000 for before, after in pairwise(pauses)]
     assert gaps == [2, 4, 8, 16, 32, 60, 60, 60, 60, 60, 60, 60, 60, 57]
     assert world.now_ms == 1_000_000 + RULES.give_up_ms
     assert world.wake_ups == []
-    assert world.state is State.INCOMPLETE
+    assert standing_of(world).state is State.INCOMPLETE
     world.now_ms += 86_400_000
     late = world.deliver(3)  # it goes on, also if another one is still missing
     assert isinstance(late, Change)
     assert (late.after.state, late.wake_ms) == (State.COLLECTING, RULES.wait_ms)
     assert world.next(world.wake_ups[-1]) is None
-    assert world.state is State.COLLECTING  # not given up at once
+    assert standing_of(world).state is State.COLLECTING  # not given up at once
     world.deliver(2)
     world.run(world.wake_ups[-1])
     assert world.effects == [1, 2, 3]
@@ -282,7 +292,7 @@ def test_an_incomplete_session_runs_when_the_last_item_comes() -> None:
     world.deliver(2)
     world.now_ms += RULES.give_up_ms
     world.next(world.wake_ups.pop())
-    assert world.state is State.INCOMPLETE
+    assert standing_of(world).state is State.INCOMPLETE
     world.deliver(1)
     assert world.state is State.RUNNING
     world.run(world.wake_ups.pop())
@@ -318,7 +328,7 @@ def test_retry_backs_off_then_stops_and_a_success_begins_anew() -> None:
 
 
 def test_a_long_back_off_is_a_minute() -> None:
-    standing = replace(complete().standing or pytest.fail(), tries=40)
+    standing = replace(standing_of(complete()), tries=40)
     found = course.failed(standing, Fault.FAILED, "no", 0, replace(RULES, attempts=100))
     assert found.wake_ms == course.LONGEST_WAIT_MS
 
@@ -396,7 +406,7 @@ def test_an_undoing_that_fails_is_tried_again_then_stops() -> None:
 
 
 def test_when_the_function_asks_for_a_time() -> None:
-    standing = complete().standing or pytest.fail()
+    standing = standing_of(complete())
     found = course.failed(standing, Fault.LATER, "later", 5, RULES, after_ms=7_000)
     assert (found.wake_ms, found.after.next_ms) == (7_000, 7_005)
 

@@ -1,4 +1,4 @@
-"""Binds what a step's function sends to its transaction."""
+"""Binds what a handler sends to the transaction of its inbox."""
 
 from __future__ import annotations
 
@@ -10,15 +10,6 @@ from ternmq.reliable.libraries.alchemy import AlchemyDatabase
 from ternmq.reliable.outbox.outbox import Outbox
 
 
-def outboxes_on(database: AlchemyDatabase) -> list[Outbox]:
-    """Return the outboxes of this process on a database."""
-    return [
-        one
-        for one in watched(Outbox)
-        if isinstance(one.database, AlchemyDatabase) and one.database.is_same(database)
-    ]
-
-
 @contextmanager
 def bound_to(within: object, database: AlchemyDatabase) -> Iterator[None]:
     """Bind the sends of a block to a transaction, in every outbox of that database.
@@ -27,7 +18,9 @@ def bound_to(within: object, database: AlchemyDatabase) -> Iterator[None]:
     transaction. A client without an outbox there sends at once.
     """
     with ExitStack() as stack:
-        for outbox in outboxes_on(database):
-            binding = outbox.binding
-            stack.callback(binding.reset, binding.set(within))
+        for outbox in watched(Outbox):
+            other = outbox.database
+            if isinstance(other, AlchemyDatabase) and other.is_same(database):
+                binding = outbox.binding
+                stack.callback(binding.reset, binding.set(within))
         yield
