@@ -191,9 +191,13 @@ class Worker:
             before, failure.fault, failure.error, store.look(session).now_ms, store.rules,
             failure.after_ms,
         )  # fmt: skip
-        if not store.apply(session, change):
-            return  # it was committed although an error came, or another worker went on
         what = f"{'undoing ' if attempt.undo else ''}step {attempt.number} of {before.size}"
+        if not store.apply(session, change):
+            log.warning(
+                "session %s of %s: %s raised an error, but was committed, or another worker went "
+                "on with the session: %s", session, store.consumer.name, what, failure.error,
+            )  # fmt: skip
+            return
         then = course.NAMES[change.after.state]
         if change.wake_ms is not None:
             then = f"attempt {change.after.tries + 1} in {change.wake_ms / 1000:g} s"
