@@ -533,7 +533,7 @@ def test_a_block_sends_all_or_nothing(real, engine) -> None:
         client.declare(TOPIC)
         outbox = Outbox(client, engine, compensate=False)
         outbox.prepare()
-        with pytest.raises(ZeroDivisionError), sequence(client, TOPIC) as steps:
+        with suppress(ZeroDivisionError), sequence(client, TOPIC) as steps:
             steps.add(b"x")
             raise ZeroDivisionError
         with sequence(client, TOPIC) as steps:

@@ -43,12 +43,15 @@ def select(
     work: Work,
     *,
     states: Sequence[State] = (),
-    consumer: Consumer | None = None,
+    topic: str | None = None,
+    group: str | None = None,
     name: str | None = None,
     limit: int = 100,
 ) -> list[Session]:
     """Return sessions, those first that have been in their state longest; see ``select``."""
-    found = table.select(work, states=states, consumer=consumer, session=name, limit=limit)
+    found = table.select(
+        work, states=states, topic=topic, group=group, session=name, limit=limit
+    )  # fmt: skip
     return [
         Session(whose, session, standing, _missing(table, work, whose, session, standing))
         for whose, session, standing in found

@@ -275,6 +275,8 @@ class Steps:
         )  # fmt: skip
         try:
             found = self._store.arrive(place, item)
+        except InvalidRequest as error:  # the database cannot store one of its texts
+            raise Reject(error.args[0]) from error
         except Exception as error:
             if self._database.is_unprepared(error):
                 raise DatabaseNotPrepared(

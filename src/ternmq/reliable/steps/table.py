@@ -41,6 +41,8 @@ _LOCK_WAIT: Final = {
     ),
 }
 """Reads, and sets, how long statements wait for a row."""
+_OF_TOPIC: Final = "substr(consumer, 1, :length) = :part"
+_OF_GROUP: Final = "substr(consumer, length(consumer) - :length + 1) = :part"
 _OR_NOTHING: Final = {"postgresql": " ON CONFLICT DO NOTHING", "sqlite": " ON CONFLICT DO NOTHING"}
 
 
@@ -308,7 +310,8 @@ class SequenceTable:
         work: Work,
         *,
         states: Sequence[State] = (),
-        consumer: Consumer | None = None,
+        topic: str | None = None,
+        group: str | None = None,
         session: str | None = None,
         limit: int = 100,
     ) -> list[tuple[Consumer, str, Standing]]:
@@ -317,7 +320,8 @@ class SequenceTable:
         Args:
             work: Runs the statement.
             states: Only those in these; empty: in any.
-            consumer: Only its; None: those of all.
+            topic: Only those of this topic; None: of any.
+            group: Only those of this group; None: of any.
             session: Only those with this name; None: with any.
             limit: Most of them.
         """
@@ -325,9 +329,14 @@ class SequenceTable:
         named: dict[str, object] = {"limit": limit}
         if states:
             chosen.append(f"state IN ({_listed(states)})")
-        if consumer is not None:
+        if topic is not None and group is not None:
             chosen.append("consumer = :consumer")
-            named["consumer"] = self.dialect.text(consumer.name)
+            named["consumer"] = self.dialect.text(Consumer(topic, group).name)
+        elif topic is not None or group is not None:
+            # Names may contain % and _, which LIKE would take for patterns.
+            chosen.append(_OF_TOPIC if group is None else _OF_GROUP)
+            part = f"{topic}/" if group is None else f"/{group}"
+            named |= {"part": self.dialect.text(part), "length": len(part)}  # names are ASCII
         if session is not None:
             chosen.append("session = :session")
             named["session"] = session.encode()
