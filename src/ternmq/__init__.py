@@ -19,8 +19,8 @@ else:
     def __getattr__(name: str) -> object:
         """Import the client when it is asked for: the broker and ``--help`` need none of it."""
         # A part of the package is asked for here before it is imported as a module: none of these
-        # names has a capital, and of what applications import only two have none.
-        if name.islower() and name not in {"connect", "delay_level", "__all__"}:
+        # names has a capital, and of what applications import only three have none.
+        if name.islower() and name not in {"connect", "delay_level", "parse_id", "__all__"}:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from ternmq.client import surface
 

@@ -289,3 +289,7 @@ def test_ids_are_made_by_clients_and_are_never_the_same(broker: BrokerProcess) -
     producers = {one.partition(":")[0] for one in seen}
     assert len(producers) == 20, "one for each client"
     assert all(int(part, 16) >= 0 for one in producers for part in one.split(":"))
+    assert all(str(ternmq.parse_id(one)) == one for one in seen)
+    for producer in producers:
+        of_one = {ternmq.parse_id(one).sequence for one in seen if one.startswith(producer)}
+        assert of_one == set(range(min(of_one), min(of_one) + 10_000))

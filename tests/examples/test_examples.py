@@ -63,6 +63,32 @@ def test_order_service(run: Callable[..., list[str]], dev: BrokerProcess) -> Non
         assert [one.value for one in client.read("prices")] == ["apple;120", "pear;95"]
 
 
+def test_order_api(run: Callable[..., list[str]], dev: BrokerProcess) -> None:
+    assert run("order_api.py") == [
+        "Ada: 200 1",
+        "Bob: 402 {'detail': 'too much to be paid later'}",
+        "Cy: 200 2",
+        "invoices of orders: [1, 2]",
+        "rows left in the outbox: 0",
+        "handled once: 2",
+    ]
+    with ternmq.sync.connect(dev.url) as client:
+        assert sorted(one.value["cents"] for one in client.read("orders")) == [700, 1250]
+        assert sorted(one.value["order_id"] for one in client.read("invoices")) == [1, 2]
+
+
+def test_django_shop(run: Callable[..., list[str]], dev: BrokerProcess) -> None:
+    assert run("django_shop.py") == [
+        "paid 500; the message is a row: pending=True",
+        "not paid: -1 cents are no payment",
+        "a payment outside a transaction was refused",
+        "stored at the broker: [500, 700]",
+        "rows left: 0",
+    ]
+    with ternmq.sync.connect(dev.url) as client:
+        assert {one.ordering_key for one in client.read("payments")} == {"user-3"}
+
+
 def test_worker(run: Callable[..., list[str]], dev: BrokerProcess) -> None:
     lines = run("worker.py", "--demo")
     assert sorted(lines) == [

@@ -32,6 +32,7 @@ from ternmq.record.fact import (
     facts,
     messages,
     moved,
+    numbers,
     replay,
     schedule,
     transactions,
@@ -183,6 +184,11 @@ def _cancelled(data: bytes) -> None:
     assert schedule.unpack_cancelled(schedule.pack_cancelled(found)) == found
 
 
+def _numbers(data: bytes) -> None:
+    found = numbers.unpack(data)
+    assert numbers.pack(found) == data[: numbers.BODY.size]
+
+
 def _facts(unpack: Callable[[bytes], list[Any]], pack: Callable[[Any], bytes]) -> Any:
     def run(data: bytes) -> None:
         found = unpack(data)
@@ -244,6 +250,7 @@ PARTS: Final[dict[str, Callable[[bytes], object]]] = {
     "messages": _messages,
     "scheduled": _scheduled,
     "cancelled": _cancelled,
+    "numbers": _numbers,
     "checked": _checked,
     "pulled": _facts(facts.unpack_pulled, facts.pack_pulled),
     "settled": _facts(facts.unpack_settled, facts.pack_settled),
@@ -266,6 +273,7 @@ _KINDS: Final = {
     Kind.COUNTS: "counts", Kind.REPLAY: "replay",
     Kind.PREPARED: "prepared", Kind.RESOLVED: "resolved",
     Kind.SCHEDULED: "scheduled", Kind.CANCELLED: "cancelled", Kind.CHECKED: "checked",
+    Kind.NUMBERS: "numbers",
 }  # fmt: skip
 
 

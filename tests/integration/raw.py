@@ -42,6 +42,7 @@ class RawClient:
         token: str = "",
         library: str = "",
         language: str = "",
+        reads: bool = False,
     ) -> None:
         self.client = client or secrets.token_hex(16)
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
@@ -59,6 +60,7 @@ class RawClient:
             token=token,
             library=library,
             language=language,
+            reads=True if reads else msgspec.UNSET,
         )
         try:
             self.socket.sendall(self.session.hello(hello))

@@ -634,7 +634,7 @@ async def test_a_pull_that_is_over_may_be_cancelled_or_lost_before_it_is_answere
     connection: they get what they leased, or give it back, and nobody else is left waiting."""
     monkeypatch.setattr("ternmq.server.commands.pulls.WOKEN_CALLS", 1)
     hub = one._server.hub
-    parking, places = hub.core.broker.parking, hub.desk.waiting
+    parking, places = one._server.core.broker.parking, hub.desk.waiting
     good.create("orders")
     waits: list[tuple[RawClient, int, str]] = []
     each = SERVED - 1  # of five groups, so that some are more than one turn answers

@@ -48,9 +48,11 @@ instead of being awaited. [The guide](../../guide/sync.md) shows it at work.
 """
 _RELIABLE: Final = """\
 The guide shows it at work: [sessions](../../guide/sessions.md),
-[a limited rate](../../guide/delay.md#send-at-a-limited-rate).
+[a limited rate](../../guide/delay.md#send-at-a-limited-rate), [ids](../../guide/ids.md).
 """
-_MODES: Final = ("batch", "Holder", "BlockingHolder", "Items", "Item", "Throttle")
+_MODES: Final = (
+    "batch", "Holder", "BlockingHolder", "Items", "Item", "Throttle", "Ids", "IdsStats", "text_id",
+)  # fmt: skip
 """The names of ``ternmq.reliable`` that the page has; those that need a database are not there."""
 _PASSED_ON: Final = """
 # Arguments that are passed on

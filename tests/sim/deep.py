@@ -39,6 +39,7 @@ from tests.sim.delays import DAY_US, answered_cancel
 from tests.sim.disk import ImageDisk
 from tests.sim.history import Stored, Tried, kept_from
 from tests.sim.medium import Medium
+from tests.sim.numbers import check_numbers
 from tests.sim.portrait import difference, portrait
 from tests.sim.reference import DEAD, HELD, LEASED, WAITING, RefSubscription
 from tests.sim.scheduled import PENDING
@@ -78,6 +79,7 @@ def use(
     world.history.cancels = reign.cancels
     world.history.openings = reign.openings
     world.history.fates = {message: told for message, told in reign.fates.items() if told[1] <= end}
+    world.history.numbers = reign.numbers.up_to(end)
     fast_forward = chance.choice((0, 0, 100_000, 3_600_000_000))
     if any(record.kind == Kind.SCHEDULED for record in known.tape.records):
         fast_forward = chance.choice((fast_forward, DAY_US, 45 * DAY_US))
@@ -86,6 +88,7 @@ def use(
     check_index(world)
     check_rows(world)
     check_resends(world, chance)
+    check_numbers(world)
     check_decisions(world, end)
     decide_all(world, chance)
     check_cancels(world, chance)

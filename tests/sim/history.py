@@ -13,6 +13,7 @@ from ternmq.broker.gate.replies import PullReply
 from ternmq.broker.group.lease import LEASE_BITS
 from ternmq.record.batch.batch import Row
 from ternmq.record.batch.hashes import key_hash
+from tests.sim.numbers import ToldNumbers
 from tests.sim.tape import Violation
 
 GroupKey = tuple[int, int, int]
@@ -179,6 +180,7 @@ class History:
         self.marked = 0
         self.asked: dict[GroupKey, set[int]] = {}
         """Rows that somebody asked to be handed out again."""
+        self.numbers = ToldNumbers()
         self.cancels: set[tuple[str, int, int]] = set()
         """Topic's name, producer and sequence of what somebody asked to cancel."""
         self.fates: dict[tuple[int, int, int], tuple[str, int]] = {}

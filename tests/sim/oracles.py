@@ -16,6 +16,7 @@ from ternmq.broker.gate.replies import (
     CheckedPrepareReply,
     DecideReply,
     DoneReply,
+    NumbersReply,
     PrepareReply,
     ResolveReply,
     SendReply,
@@ -141,7 +142,7 @@ class Oracles:
         end = broker.journal.end
         waits = (
             SendReply | SettleReply | DoneReply | PrepareReply | ResolveReply
-            | CheckedPrepareReply | DecideReply
+            | CheckedPrepareReply | DecideReply | NumbersReply
         )  # fmt: skip
         if end == end_before or not isinstance(reply, waits):
             return

@@ -113,6 +113,8 @@ REQUIRED: Final = (
     "expired by its topic",
     "expired after it was due", "expired out of a transaction", "retries ended by age",
     "expiry refused",
+    "record NUMBERS", "numbers told", "numbers told with a reserve", "numbers told after a restart",
+    "numbers refused: wrong size", "a sequence begins above a deleted one", "deep numbers",
     "deep resend", "deep drain round", "clean stop",
 )  # fmt: skip
 

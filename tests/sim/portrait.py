@@ -37,7 +37,9 @@ def portrait(views: Views, now_us: int = 0) -> Portrait:
             views.writers.next_number,
             views.undecided.next_number,
             views.schedule.next_entry,
+            views.numbers.next_reserve,
         ),
+        "numbers": (sorted(views.numbers.sequences.items()), views.numbers.begin),
         "scheduled": schedule_portrait(views.schedule),
         "due": {
             number: (one.rows, one.cursor, sorted(one.hours.items()))

@@ -32,6 +32,7 @@ from tests.sim.expiring import Expiries
 from tests.sim.history import Asked, GroupKey, Name, Opening, Stored, Tried, kept_from
 from tests.sim.instances import RefInstances
 from tests.sim.levels import Levels
+from tests.sim.numbers import RefNumbers
 from tests.sim.opened import Opened
 from tests.sim.scheduled import Scheduled
 from tests.sim.switching import check_allowance
@@ -257,6 +258,7 @@ class Reference:
         self.levels = Levels(self)
         self.expiries = Expiries(self)
         self.instances = RefInstances(self)
+        self.numbers = RefNumbers(self)
         self.topics: dict[int, RefTopic] = {}
         self.groups: dict[tuple[int, int, int], RefGroup] = {}
         self.sessions: dict[int, control.Joined] = {}
@@ -316,6 +318,8 @@ class Reference:
             self._session(record)
         elif kind == Kind.COUNTS:
             self._counts(record)
+        elif kind == Kind.NUMBERS:
+            self.numbers.given(record)
         else:
             self._delivery(record)
 
@@ -1061,6 +1065,7 @@ class Reference:
         elif isinstance(change, control.TopicDeleted):
             topic = self.topics.pop(change.number)
             self.scheduled.drop_topic(change.number, record.time_us)
+            self.numbers.drop_topic(change.number)
             for group in topic.subscriptions:
                 self._drop(group, change.number)
         elif isinstance(change, control.Subscribed):

@@ -17,7 +17,7 @@ from tests.sim.world import FREED_US, Stopped, World
 
 ROTATION: Final = (
     "tiny", "lanes", "expiring", "faulty", "transactions", "rolls", "emptied", "crowded", "filled",
-    "replayed",
+    "replayed", "numbered",
     "failures", "delayed", "cancels", "checked", "parked", "keyed", "locked", "owned",
     "broadcast", "switching", "returning", "pinned", "transactions", "old_rows", "rolls", "ordered",
     "filtered", "filters", "shared",
@@ -26,7 +26,8 @@ ROTATION: Final = (
     "failures", "delayed",
     "given_ids", "fast", "transactions", "emptied", "crowded", "faulty", "pinned", "rolls",
     "replayed", "shared", "rolls", "faulty", "returning", "ordered", "settings", "replayed",
-    "keyed", "checked", "parked", "overtaken", "overtaken", "lanes", "filters", "locked", "owned",
+    "numbered", "keyed", "checked", "parked", "overtaken", "overtaken", "lanes", "filters",
+    "locked", "owned",
     "expiring", "switching", "copied", "copied_checked", "copied_rolls", "copied",
 )  # fmt: skip
 """Kinds in the order in which cases take them."""

@@ -31,8 +31,8 @@ def beside(monkeypatch: pytest.MonkeyPatch, name: str) -> Beside:
     "name",
     [
         "checked/standby.0", "consumed/standby.0", "copied_rolls/standby.2", "crowded/standby.1",
-        "fast/standby.1", "keyed/standby.0", "ordered/standby.1", "rolls/standby.1",
-        "transactions/standby.1",
+        "fast/standby.1", "keyed/standby.0", "numbered/standby.0", "ordered/standby.1",
+        "rolls/standby.1", "transactions/standby.1",
     ],
 )  # fmt: skip
 def test_a_followers_views_are_those_of_a_replay(

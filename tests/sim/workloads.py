@@ -33,6 +33,7 @@ from tests.sim.instance_clients import InstanceClient, Passer, Watcher
 from tests.sim.levels import Ranked
 from tests.sim.medium import Medium
 from tests.sim.members import Joiner, MemberConsumer, Members, Switch
+from tests.sim.numbers import Taker
 from tests.sim.openers import APP, GROUP, Desk, Hasty, Keeper, Opener
 from tests.sim.operators import Operator
 from tests.sim.producers import Producer
@@ -1215,6 +1216,30 @@ def broadcast(seed: str) -> World:
     return world
 
 
+def numbered(seed: str) -> World:
+    """Blocks of numbers and reserves, of topics that come and go, while segments are removed."""
+    world = World(
+        seed,
+        options(8192, 2500, retention=RetentionSpec(max_bytes=3 * 8192), limits=ROLLING_LIMITS),
+    )
+    world.patience = 0.7
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    broker.administration.create_topic(now, TopicSpec(name="t", retention_us=300_000))
+    broker.administration.create_topic(
+        now, TopicSpec(name="f", durability=Durability.FAST, retention_us=300_000)
+    )
+    plain = SubscriptionSpec(retry=retry(2), lease_us=200_000, window=20)
+    for topic in "tf":
+        broker.administration.subscribe(now, topic, "g", plain)
+        _client(world, Consumer(world, topic, "g", f"c{topic}", every_us=30_000, most=20))
+        _client(world, Taker(world, (topic,), every_us=15_000))
+        _client(world, Operator(world, topic, "g", every_us=150_000, acts=("recreate",)))
+    _client(world, Taker(world, ("t", "f"), every_us=10_000))
+    _client(world, Producer(world, "t", 11, rows=3, body=120, every_us=60_000, resend_us=300_000))
+    return world
+
+
 def copied(seed: str) -> World:
     """Another workload, on a broker whose journal has a second copy that acknowledges late.
 
@@ -1235,13 +1260,15 @@ def copied_rolls(seed: str) -> World:
 
 _COPIED = (
     "shared", "ordered", "fast", "filtered", "given_ids", "transactions", "keyed", "delayed",
-    "cancels", "locked", "owned", "broadcast", "settings", "failures", "switching", "tiny",
+    "cancels", "locked", "owned", "broadcast", "settings", "numbered", "failures", "switching",
+    "tiny",
 )  # fmt: skip
 KINDS = {
     "copied": copied,
     "copied_checked": copied_checked,
     "copied_rolls": copied_rolls,
     "broadcast": broadcast,
+    "numbered": numbered,
     "lanes": lanes,
     "locked": locked,
     "owned": owned,

@@ -36,6 +36,7 @@ from ternmq.record.fact.header import Kind
 from tests.sim.disk import Faults, SimDisk, SimFile
 from tests.sim.history import Asked, GroupKey, History, Name, Opening, Tried
 from tests.sim.medium import Medium
+from tests.sim.numbers import ToldNumbers
 from tests.sim.oracles import Oracles
 from tests.sim.portrait import Portrait, difference, portrait
 from tests.sim.reference import Reference
@@ -118,6 +119,7 @@ class Reign:
         self.cancels: set[tuple[str, int, int]] = set()
         self.fates: dict[Message, tuple[str, int]] = {}
         self.openings: dict[tuple[int, int], Opening] = {}
+        self.numbers = ToldNumbers()
 
 
 class World:
@@ -269,6 +271,7 @@ class World:
         reign.cancels = self.history.cancels
         reign.fates = self.history.fates
         reign.openings = self.history.openings
+        reign.numbers = self.history.numbers
         self._replay(reign, tape, old)
         self.oracles.restart(tape)
         tape.on_record = self._on_record

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.black_box.process import free_port
+from tests.spark.sessions import JAVA_OPTIONS
 
 START_S: Final = 120
 _MASTER: Final = "org.apache.spark.deploy.master.Master"
@@ -71,6 +72,7 @@ def running(folder: Path, environment: Mapping[str, str], workers: int = 2) -> I
     told = {
         **os.environ, **environment,
         "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1",
+        "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
         "JAVA_HOME": str(java.find(os.environ).home), "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(one for one in sys.path if one),
     }  # fmt: skip

@@ -11,6 +11,7 @@ import pytest
 
 from ternmq.model.errors import JavaMissing
 from ternmq.testing import InProcessBroker, broker
+from tests.spark.delta_jars import delta_jars
 from tests.spark.sessions import SETTINGS
 
 if TYPE_CHECKING:
@@ -51,6 +52,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def delta(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the paths of Delta's jars, for ``spark.jars``; skips where there are none."""
+    return delta_jars(tmp_path_factory.mktemp("delta"))
 
 
 @pytest.fixture

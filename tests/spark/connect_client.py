@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 def main(url: str, tables: str, folder: str) -> dict[str, Any]:
     """Read, write and stream a topic; read a table and the journal."""
     spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
     address = url.partition("://")[2]
 
     def options(made: Any, **more: str) -> Any:

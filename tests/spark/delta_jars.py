@@ -18,6 +18,7 @@ def delta_jars(folder: Path) -> str:
     Args:
         folder: Where they are stored.
     """
+    pytest.importorskip("pyspark", reason="needs pyspark and a Java: pip install ternmq[spark]")
     import pyspark
 
     from ternmq.spark.builder import DELTA

@@ -52,7 +52,7 @@ def kill_now_and_then(
         wanted = traces(tables) + chance.randint(1, 6)
         until = time.monotonic() + START_S
         while traces(tables) < wanted and process.poll() is None and time.monotonic() < until:
-            time.sleep(0.002)
+            time.sleep(0.01)
         with suppress(ProcessLookupError):  # it was quicker
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

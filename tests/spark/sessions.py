@@ -6,14 +6,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of each Java.
+
+They live for minutes: to compile what runs often, and to collect garbage with all cores, takes more
+of the processor than it saves. Four tests took 48 s of it instead of 75 s.
+"""
 SETTINGS: Final = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
-    # These sessions live for minutes: to compile what runs often, and to collect garbage with all
-    # cores, takes more of the processor than it saves. Four tests took 48 s of it instead of 75 s.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
 }
 """Settings of each session."""
+DELTA_SETTINGS: Final = {
+    **SETTINGS,
+    "spark.driver.bindAddress": "127.0.0.1",
+    # Delta collects each table's state in 50 partitions; these tables have some dozen files.
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+"""Settings of a session with Delta's reader."""
 
 
 @contextmanager
@@ -29,11 +40,7 @@ def delta_session(jars: str) -> Iterator[Any]:
         "delta",
         master="local[2]",
         delta=True,
-        settings={
-            "spark.jars": jars,
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-        },
+        settings={**DELTA_SETTINGS, "spark.jars": jars},
     )
     try:
         yield session

@@ -32,6 +32,7 @@ from tests import object_store
 from tests.integration import living
 from tests.spark import cluster
 from tests.spark.killing import often, sent
+from tests.spark.sessions import JAVA_OPTIONS
 from tests.unit.pipeline.trace_reference import of_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
@@ -87,7 +88,10 @@ def driver(spark_cluster, real, tables, tmp_path):
                     "pipeline", "run", "--json", "--priority", "normal", "--engine", "spark",
                     "--master", spark_cluster.url, "--tables", tables.uri,
                     "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.memory=1g",
-                    "--conf", "spark.executor.memory=512m", *told, *arguments,
+                    "--conf", "spark.executor.memory=512m",
+                    "--conf", f"spark.driver.extraJavaOptions={JAVA_OPTIONS}",
+                    "--conf", f"spark.executor.extraJavaOptions={JAVA_OPTIONS}",
+                    *told, *arguments,
                 ],
                 env=spark_cluster.environment, start_new_session=True,
                 stdout=subprocess.PIPE, stderr=log,
@@ -201,7 +205,7 @@ def test_drivers_are_killed(spark_cluster, driver, real, client, tables, tmp_pat
         until = time.monotonic() + DEADLINE
         while process.poll() is None and len(list(tables.list())) < wanted:
             assert time.monotonic() < until
-            time.sleep(0.02)
+            time.sleep(0.05)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
     end(driver("--once"), log_of(tmp_path, often(1)))

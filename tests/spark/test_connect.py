@@ -16,6 +16,7 @@ import ternmq.sync
 from ternmq.pipeline.running.jobs import chosen
 from ternmq.pipeline.tables.folder import Folder
 from tests.integration import living
+from tests.spark.sessions import JAVA_OPTIONS
 
 COUNT = 100
 
@@ -35,6 +36,7 @@ def test_all_formats_from_a_client_of_spark_connect(real, client, tmp_path):
         ],
         env={
             **os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1",
+            "JDK_JAVA_OPTIONS": JAVA_OPTIONS,  # the client has no setting for its server's Java
             "PYTHONPATH": os.pathsep.join(one for one in sys.path if one),
         },
         stdout=subprocess.PIPE, timeout=600, check=True,

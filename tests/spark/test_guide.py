@@ -10,7 +10,6 @@ from types import ModuleType
 
 import pytest
 
-from tests.spark.delta_jars import delta_jars
 from tests.spark.running_page import run_page
 
 ROOT = Path(__file__).parents[2]
@@ -30,14 +29,12 @@ def test_the_page(spark, real, monkeypatch, tmp_path, page):
 
 @pytest.mark.row("R7")
 @pytest.mark.timeout(900)
-def test_the_analysis_by_the_reader_of_delta(real, tmp_path):
+def test_the_analysis_by_the_reader_of_delta(real, delta, tmp_path):
     """A process of its own, since jars are loaded only at the start of a session."""
-    pytest.importorskip("pyspark", reason="needs pyspark and a Java: pip install ternmq[spark]")
-    jars = delta_jars(tmp_path)
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     ended = subprocess.run(
         [sys.executable, "-m", "tests.spark.running_page", str(GUIDE / "analysis.md"),
-         str(real.port), jars],
+         str(real.port), delta],
         env={
             **os.environ, "TERNMQ_URL": real.url, "NO_COLOR": "1",
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from ternmq.model.errors import JavaMissing
 from ternmq.spark import java
 
+ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import ternmq.spark
-here = {"spark.driver.host": "127.0.0.1"}
-spark = ternmq.spark.session("carried", master="local[1]", settings=here)
+from tests.spark.sessions import SETTINGS
+spark = ternmq.spark.session("carried", master="local[1]", settings=SETTINGS)
 print(spark.range(10).count(), spark._jvm.System.getProperty("java.version"))
 spark.stop()
 """
@@ -46,8 +48,8 @@ def test_spark_on_the_java_of_the_wheel(tmp_path):
                     (tools / name).symlink_to(f"{folder}/{name}")
         environ["PATH"] = f"{tools}{os.pathsep}{path}"
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environ, capture_output=True, text=True, timeout=600,
-        check=False,
+        [sys.executable, "-c", PROGRAM], env=environ, cwd=ROOT, capture_output=True, text=True,
+        timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows, version = done.stdout.split()

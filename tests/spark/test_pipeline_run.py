@@ -19,6 +19,7 @@ from ternmq.client.connection.address import parse
 from ternmq.pipeline.tables.folder import Folder
 from ternmq.spark.broker.connecting import Broker
 from tests.spark.killing import START_S, kept, sent, traces
+from tests.spark.sessions import JAVA_OPTIONS
 
 NOW = 1_795_262_400_000_000
 
@@ -118,6 +119,7 @@ def test_a_driver_that_is_killed_with_its_workers(spark, real, client, tmp_path)
             [
                 sys.executable, "-m", "ternmq", "--url", real.url, "pipeline", "run", "--once",
                 "--jobs", "archive,compaction", "--tables", str(tables), "--master", "local[2]",
+                "--conf", f"spark.driver.extraJavaOptions={JAVA_OPTIONS}",
                 "--set", "archive.spark_from_mb=0", "--set", "archive.pass_mb=1", "--json",
             ],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
@@ -132,7 +134,7 @@ def test_a_driver_that_is_killed_with_its_workers(spark, real, client, tmp_path)
         wanted = traces(tables) + more
         until = time.monotonic() + START_S
         while traces(tables) < wanted and process.poll() is None and time.monotonic() < until:
-            time.sleep(0.002)
+            time.sleep(0.01)
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()

@@ -25,7 +25,6 @@ from ternmq.pipeline.tables.retention import expire
 from ternmq.pipeline.tables.table import Table
 from ternmq.pipeline.trace.schema import TRACE
 from ternmq.spark.builder import DELTA, with_delta
-from tests.spark.delta_jars import delta_jars
 
 ROOT = Path(__file__).parents[2]
 
@@ -162,11 +161,10 @@ def test_settings_of_delta():
 
 
 @pytest.mark.row("R7")
-def test_delta_reads_every_table(tables, tmp_path):
+def test_delta_reads_every_table(tables, delta):
     """A session of its own, since jars are loaded only at a start."""
-    jars = delta_jars(tmp_path)
     found = subprocess.run(
-        [sys.executable, "-m", "tests.spark.delta_counts", tables.uri, jars],
+        [sys.executable, "-m", "tests.spark.delta_counts", tables.uri, delta],
         cwd=ROOT, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert found.returncode == 0, found.stderr[-3000:]

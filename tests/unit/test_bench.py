@@ -187,3 +187,19 @@ def test_a_figure_that_a_round_lacks_is_judged_by_the_others(monkeypatch):
     assert judged["per_s"]["values"] == [1.0, 3.0, 2.0]
     assert judged["syncs_each"]["values"] == [2.0, 4.0]
     assert judged["syncs_each"]["median"] == 3.0
+
+
+@pytest.mark.slow
+def test_numbers_are_measured(tmp_path):
+    out = tmp_path / "ids.json"
+    done = subprocess.run(
+        [sys.executable, str(BENCH.with_name("ids.py")), "--quick", "--data",
+         str(tmp_path / "data"), "--out", str(out)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    written = json.loads(out.read_text())["measurements"]
+    assert set(written) == {"processes", "buffered"}
+    assert written["processes"]["figures"]["blocks"]["median"] >= 8
+    assert written["buffered"]["figures"]["each_us"]["median"] > 0
+    assert not list((tmp_path / "data").iterdir())

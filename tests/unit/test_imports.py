@@ -190,6 +190,13 @@ def test_a_first_scrape_imports_what_writes_its_answer_beside_the_loop(tmp_path:
     assert "imported by MainThread" not in told
 
 
+def test_applications_without_a_database_import_nothing_for_one() -> None:
+    code = (
+        "import sys, ternmq, ternmq.sync; ternmq.Client; sys.exit('ternmq.reliable' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0
+
+
 def test_a_client_imports_no_tracing() -> None:
     code = "import sys, ternmq.client.client; sys.exit('opentelemetry.context' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0

@@ -7,7 +7,7 @@ a start uses. Entry point: ``broker``.
 Reading order, from the surface down; a room imports only rooms that are named below it:
 
 * ``broker`` (what the core can be asked), ``start`` (how it is put together), ``standby`` (the
-  views of a copy of another broker's journal), ``metrics``.
+  views of a copy of another broker's journal), ``copyview`` (what is read of it), ``metrics``.
 * ``upkeep`` (work between commands), ``query`` (questions).
 * Decisions: ``checkback`` (transactions that the broker asks about), ``intake`` (sends),
   ``operation`` (operators, sessions), ``delivery`` (pulls, settles).

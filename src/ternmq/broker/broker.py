@@ -32,6 +32,7 @@ from ternmq.broker.delivery.replays import Replaying
 from ternmq.broker.delivery.settles import LONGEST_US, Settling
 from ternmq.broker.gate.replies import (
     DoneReply,
+    NumbersReply,
     PrepareReply,
     PullReply,
     ResolveReply,
@@ -39,6 +40,7 @@ from ternmq.broker.gate.replies import (
     SettleReply,
 )
 from ternmq.broker.intake.commits import Transactions
+from ternmq.broker.intake.numbers import Numbering
 from ternmq.broker.intake.prepares import Preparing
 from ternmq.broker.intake.sends import Sending
 from ternmq.broker.ledger.alarms import Alarms
@@ -117,6 +119,7 @@ class Broker:
         self.delivery = Delivery(ledger, planning, lifetimes)
         self.leases = Leases(ledger, self.settling)
         self.sending = Sending(ledger)
+        self.numbering = Numbering(ledger)
         self.preparing = Preparing(ledger, self.sending)
         self.transactions = Transactions(ledger, self.sending.scheduling)
         self.parking = Parking(ledger, self.delivery)
@@ -192,6 +195,13 @@ class Broker:
         """Cancel a scheduled message by its application id; see ``Scheduling.cancel_id``."""
         found = self.views.catalog.topic(topic)
         return self.sending.scheduling.cancel_id(now_us, found, application_id, operator=operator)
+
+    def take_numbers(
+        self, now_us: int, topic: str, count: int, *, reserve: bool = False
+    ) -> NumbersReply:
+        """Give the next numbers of a topic; see ``Numbering.take``. No session is needed."""
+        found = self.views.catalog.topic(topic)
+        return self.numbering.take(now_us, found, count, reserve=reserve)
 
     # -- transactions -----------------------------------------------------------------------------
 

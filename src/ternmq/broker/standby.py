@@ -26,6 +26,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
+from ternmq.broker.copyview import CopyMarks, CopyView
 from ternmq.broker.ledger.removed import Removed
 from ternmq.broker.ledger.views import Views
 from ternmq.broker.schedule.pending import HORIZON_US
@@ -49,6 +50,7 @@ from ternmq.journal.state.sets import (
     end_of_set,
     names_of,
 )
+from ternmq.journal.store.store import RecordStore
 from ternmq.model.errors import CorruptJournal, JournalError
 from ternmq.model.specs import Limits
 from ternmq.model.types import SECOND_US, Position
@@ -96,14 +98,17 @@ class Standby:
         time_us: Broker time of the newest record that is applied.
         newest: The newest STATE set that is complete below ``applied``; None: there is none.
         views: The views, there after ``load``; read only.
+        view: The same for commands that only read. It is moved on at the end of ``apply``.
     """
 
     views: Views
+    view: CopyView
     _removed: Removed
 
     def __init__(self, disk: Disk, limits: Limits, *, segment_size: int, first: Position) -> None:
         self.first = self.applied = first
         self.newest: CompleteSet | None = None
+        self._marks = CopyMarks(segment_size, first)
         self._disk = disk
         self._cache = ColdCache(disk)
         self._limits = limits
@@ -166,6 +171,9 @@ class Standby:
         views.dedup.sweep(views.last_time_us, len(views.dedup.producers))
         self._removed = Removed(views)
         self.applied = ending.valid_end
+        self._marks.move(self.applied)
+        store = RecordStore(self._marks, self._disk, self._cache)
+        self.view = CopyView(views, self._marks, store)
         self.time_us = max(ending.last_time_us, views.last_time_us)
         if ending.last is not None:
             self._crc, self._epoch = ending.last.crc, ending.last.epoch
@@ -189,6 +197,7 @@ class Standby:
             self._some(commit)
             if not may_go_on():
                 break
+        self._marks.move(self.applied)
         self._keep_house()
         return self.applied < commit
 
@@ -355,6 +364,8 @@ class Standby:
             kept = [one for one in self._jobs if not (isinstance(one, RunJob) and one.base == base)]
             self._jobs = deque(kept)
             self._jobs.append(self._removed.drop(base, self.first))
+            self._marks.first = self.first
+            self.view.store.drop_segment(base)
             self._cleans = True
 
     # -- jobs -------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from ternmq.broker.catalog.stateobjects import (
     AppObjects,
     ExpiringObjects,
     GoneObjects,
+    NumbersObjects,
     QueueObjects,
     SessionObjects,
     SubscriptionObjects,
@@ -236,6 +237,7 @@ def new_views(limits: Limits, index: Index) -> Views:
     register(state.ALARMS, AlarmsObject(views))
     # After topics, subscriptions, sessions: what is removed meanwhile is in both, not in none.
     register(state.GONE, GoneObjects(views.gone))
+    register(state.NUMBERS, NumbersObjects(views.numbers))
     register(state.PRODUCER_GROUPS, ProducerGroupObjects(views.producer_groups))
     register(state.CHECKED, CheckedObjects(views.checked))
     register(state.TRANSACTION, TransactionObjects(views.undecided))

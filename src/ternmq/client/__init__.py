@@ -10,10 +10,10 @@ Reading order, from the bottom up; a room imports only rooms that are named abov
 * ``connection`` (sockets, sessions), ``declaration`` (topics, sources, policies).
 * ``producer`` (sending), ``consumer`` (receiving, leases, settles).
 * ``handler`` (functions that handle messages), ``admin`` (control requests and look-ups).
-* The whole: ``prepared_ids``, ``sending``, ``writing`` (messages that go into a transaction of a
-  database instead, see ``ternmq.reliable``), ``transacting``, ``topology`` (what ``ternmq apply``
-  compares), ``serving`` (handlers from start to stop), ``client`` (what an application calls),
-  ``surface`` (what ``ternmq`` exports).
+* The whole: ``numbers`` (blocks of a topic's numbers), ``prepared_ids``, ``sending``, ``writing``
+  (messages that go into a transaction of a database instead, see ``ternmq.reliable``),
+  ``transacting``, ``topology`` (what ``ternmq apply`` compares), ``serving`` (handlers from start
+  to stop), ``client`` (what an application calls), ``surface`` (what ``ternmq`` exports).
 * For pipelines, apart from all this: ``bulk``.
 
 Invariants: what is sent again is sent with the same bytes; batches of an ordered topic leave one

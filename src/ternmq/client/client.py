@@ -22,6 +22,7 @@ from ternmq.client.admin.lookup import FoundMessage, Lookup
 from ternmq.client.admin.replay import Replay, Replayed
 from ternmq.client.admin.schedule import Schedule
 from ternmq.client.connection.options import Options
+from ternmq.client.connection.replica import From, ReplicaSession
 from ternmq.client.connection.session import Session
 from ternmq.client.connection.signals import Signals
 from ternmq.client.connection.stats import ClientStats
@@ -40,6 +41,7 @@ from ternmq.client.content.message import Message, Queue, Receipt
 from ternmq.client.content.validation import (
     check_positive,
     check_topic,
+    choose,
     drain_of,
     flag,
     priority_of,
@@ -58,6 +60,7 @@ from ternmq.client.handler.depends import Provider
 from ternmq.client.handler.middleware import Lifespan
 from ternmq.client.handler.signature import Function
 from ternmq.client.handler.unawaited import looked_after
+from ternmq.client.numbers import NumberSource
 from ternmq.client.prepared_ids import PreparedIds
 from ternmq.client.process import pickling
 from ternmq.client.process.forking import watch, watched
@@ -108,11 +111,14 @@ class Client(pickling.NotPickled):
         declarations: Declarations | None = None,
         *,
         served: bool = False,
+        session: Session | None = None,
     ) -> None:
+        self._served = served
         self._declarations = Declarations() if declarations is None else declarations
         self._options = options
         self._codecs = codecs or Codecs()
-        self._session = session = Session(options, served=served)
+        session = Session(options, served=served) if session is None else session
+        self._session = session
         self.admin = Admin(session)
         making = Making(session, self._declarations.topics, self.admin.redeclaring)
         self._producer = Producer(session, making)
@@ -139,7 +145,10 @@ class Client(pickling.NotPickled):
         self.serving = Serving(
             session, self._declarations, self.codecs, self.admin, self._puller, self._checking
         )
+        self.numbers = NumberSource(session, making)
         self._lookup = Lookup(session, self.codecs)
+        self._replica: ReplicaSession | None = None
+        """The session for reads from a replica, once there was one."""
         self._schedule = Schedule(session)
         self._replay = Replay(session)
         self.deadletters = DeadLetters(session, self.codecs, self._send_redriven)
@@ -237,6 +246,8 @@ class Client(pickling.NotPickled):
             await self._reporter.last(min(self.options.timeout, max(0.0, until - loop.time())))
         most = max(0.0, until - loop.time())
         await self._keeper.stop(most, left)
+        if self._replica is not None:
+            await self._replica.close()
         await session.close(leave=not left)
         self._settler.give_up()
         self._sender.raise_unsent()
@@ -244,23 +255,28 @@ class Client(pickling.NotPickled):
     def stats(self) -> ClientStats:
         """Return counts of the client's work so far. No I/O; callable from any thread.
 
-        A client has one connection, which everything shares, and a second one while it holds
-        messages whose leases need to be extended. Both stay open while idle, and are opened again
-        after they are lost.
+        A client has one connection, which everything shares; a second one while it holds messages
+        whose leases need to be extended; and one for reads from a replica. They stay open while
+        idle, and are opened again after they are lost.
         """
-        main, aside, producer = self._session.traffic, self._keeper.traffic, self._producer.core
+        producer, replica = self._producer.core, self._replica
+        traffic = [self._session.traffic, self._keeper.traffic]
+        links = [self._session.link is not None, self._keeper.connected]
+        if replica is not None:
+            traffic.append(replica.traffic)
+            links.append(replica.link is not None)
         return ClientStats(
-            connections_open=(self._session.link is not None) + self._keeper.connected,
-            connections_opened=main.opened + aside.opened,
-            reconnects=max(0, main.opened - 1) + max(0, aside.opened - 1),
-            requests=main.requests + aside.requests,
+            connections_open=sum(links),
+            connections_opened=sum([one.opened for one in traffic]),
+            reconnects=sum([max(0, one.opened - 1) for one in traffic]),
+            requests=sum([one.requests for one in traffic]),
             sends=producer.sent_count,
             batches=producer.batch_count,
             resends=producer.resent_count,
             stored=producer.stored_count,
             failed=producer.failed_count,
-            bytes_sent=main.bytes_sent + aside.bytes_sent,
-            bytes_received=main.bytes_received + aside.bytes_received,
+            bytes_sent=sum([one.bytes_sent for one in traffic]),
+            bytes_received=sum([one.bytes_received for one in traffic]),
         )
 
     # -- sending ----------------------------------------------------------------------------------
@@ -965,6 +981,7 @@ class Client(pickling.NotPickled):
         stop: int | datetime | None = None,
         queue: int | None = None,
         follow: bool = False,
+        from_: Literal["primary", "replica"] = "primary",
     ) -> AsyncIterator[Delivery]:
         """Read messages without a group: nothing is leased, nothing can be settled.
 
@@ -974,16 +991,40 @@ class Client(pickling.NotPickled):
             stop: An offset or a time to stop before; None: the end when reading begins.
             queue: The queue; None: all, one after the other (``follow`` allows only one).
             follow: Continue, waiting for new messages.
+            from_: The broker that is asked. ``replica``: one that copies the primary, which has no
+                work with it; without one, the primary. A replica may be behind: see ``behind``.
 
         Raises:
             UnknownTopic, UnknownQueue, Forbidden, OffsetExpired.
         """
-        self._session.bind()
+        session = self._reads(from_)
+        session.bind()
         if queue is not None:
             whole("queue", queue)
         flag("follow", follow)
         span = reading.ReadRange(start, stop, follow=follow)
-        return reading.read(self._session, self.codecs, name_of(topic), queue, span)
+        return reading.read(session, self.codecs, name_of(topic), queue, span)
+
+    def behind(self) -> timedelta | None:
+        """Return how far the replica was behind with its last answer to ``from_="replica"``.
+
+        Everything that was stored longer ago was in the answer. Callable from any thread.
+
+        Returns:
+            None: the last answer was not a replica's, since there is none, or nothing was read so.
+        """
+        session = self._replica or self._session
+        return session.behind if isinstance(session, ReplicaSession) else None
+
+    def _reads(self, from_: str) -> Session:
+        """Return the session for reads from the primary, or from a replica."""
+        main = self._session
+        if choose("from_", From, from_) is From.PRIMARY or isinstance(main, ReplicaSession):
+            return main
+        main.bind()
+        if self._replica is None:
+            self._replica = ReplicaSession(self.options, served=self._served, known=main.known)
+        return self._replica
 
     # -- handlers ---------------------------------------------------------------------------------
 
@@ -1226,6 +1267,7 @@ class Client(pickling.NotPickled):
         *,
         queue: int | None = None,
         offset: int | None = None,
+        from_: Literal["primary", "replica"] = "primary",
     ) -> FoundMessage:
         """Return the message with an id (the broker's, or the application's own), or at an offset.
 
@@ -1236,14 +1278,15 @@ class Client(pickling.NotPickled):
             id: The id.
             queue: Queue of the offset; it may be omitted if the topic has only one.
             offset: Offset in the queue.
+            from_: The broker that is asked: as for ``read``.
 
         Raises:
-            MessageNotFound: There is no such message, or it is no longer kept.
+            MessageNotFound: There is no such message, or it is no longer kept; or the replica does
+                not have it yet.
             InvalidRequest: Neither id nor offset is given, or both; the id is empty; or the topic
                 has several queues and ``queue`` is missing.
         """
-        self._session.bind()
-        return await self._lookup.get(topic, id, queue, offset)
+        return await self._look_ups(from_).get(topic, id, queue, offset)
 
     async def find(
         self,
@@ -1253,6 +1296,7 @@ class Client(pickling.NotPickled):
         since: datetime | None = None,
         until: datetime | None = None,
         limit: int = 32,
+        from_: Literal["primary", "replica"] = "primary",
     ) -> list[FoundMessage]:
         """Return the messages with a key, newest first; those that are scheduled, too.
 
@@ -1262,12 +1306,17 @@ class Client(pickling.NotPickled):
             since: Only those stored at or after this time.
             until: Only those stored before this time.
             limit: Most that are returned.
+            from_: The broker that is asked: as for ``read``.
 
         Raises:
             InvalidRequest: ``since`` is not before ``until``.
         """
-        self._session.bind()
-        return await self._lookup.find(topic, key, since, until, limit)
+        return await self._look_ups(from_).find(topic, key, since, until, limit)
+
+    def _look_ups(self, from_: str) -> Lookup:
+        session = self._reads(from_)
+        session.bind()
+        return self._lookup if session is self._session else Lookup(session, self.codecs)
 
     # -- replay -----------------------------------------------------------------------------------
 
@@ -1324,6 +1373,8 @@ class Client(pickling.NotPickled):
         """Take a new identity, or become unusable if it was connected. For ``forking``."""
         if self._session.used:
             self._session.leave_behind()
+            if self._replica is not None:
+                self._replica.leave_behind()
         else:
             self._session.renew()
             self._producer.renew()

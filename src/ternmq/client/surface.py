@@ -22,7 +22,7 @@ from ternmq.client.consumer.deliveries import Deliveries
 from ternmq.client.consumer.delivery import Delivery
 from ternmq.client.consumer.membership import AssignedQueues
 from ternmq.client.content.delays import delay_level
-from ternmq.client.content.message import Failure, Message, Receipt
+from ternmq.client.content.message import Failure, Message, MessageId, Receipt, parse_id
 from ternmq.client.declaration.changes import Change
 from ternmq.client.declaration.policy import RetryPolicy
 from ternmq.client.declaration.topic import Topic
@@ -81,6 +81,7 @@ from ternmq.model.errors import (
     ReplayTooLarge,
     ResendTooOld,
     SendTimeout,
+    ShardsChanged,
     ShuttingDown,
     StrictNeedsReplica,
     TernMQError,
@@ -167,7 +168,7 @@ def connect(
 
 
 __all__ = [
-    "connect", "Client", "Options", "Message", "Receipt", "Failure",
+    "connect", "Client", "Options", "Message", "Receipt", "Failure", "MessageId", "parse_id",
     "AssignedQueues", "Consumer", "Delivery", "Deliveries", "Retry", "Reject", "ClientStats",
     "FoundMessage",
     "FailedMessage", "FailedQuery", "FailedCounts", "FailedOutcome", "FailureInfo", "RowStanding",
@@ -191,8 +192,8 @@ __all__ = [
     "NotPrimary", "NotThisDatabase", "OffsetExpired", "OrderingKeyRequired", "OutcomeUnknown",
     "OutsideTransaction", "PartialSendError",
     "ProducerGroupTaken", "ProtocolError", "ReadOnly", "ReplayTooLarge", "ResendTooOld",
-    "SendTimeout", "ShuttingDown", "StrictNeedsReplica", "TopicExists", "TopicNotDurable",
-    "TopicNotOrdered",
+    "SendTimeout", "ShardsChanged", "ShuttingDown", "StrictNeedsReplica", "TopicExists",
+    "TopicNotDurable", "TopicNotOrdered",
     "TopologyMismatch", "TransactionConflict", "TransactionDecided", "TransactionFailed",
     "TransactionInUse", "TransactionNotOpen", "TransactionTooLarge",
     "TransactionTooOld", "Unauthenticated", "UnknownApp", "UnknownGroup",

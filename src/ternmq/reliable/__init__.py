@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ternmq.client.content.items import Item, Items
-from ternmq.reliable.ids.text import text_id
+from ternmq.reliable.ids import Ids, IdsStats, text_id
 from ternmq.reliable.modes.batch import batch
 from ternmq.reliable.modes.holders import BlockingHolder, Holder
 from ternmq.reliable.modes.sequence import BlockingSequenceBlock, SequenceBlock, sequence
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Inbox", "InboxStats", "Outbox", "OutboxStats", "Step", "Task", "ddl", "every", "idempotent",
-    "text_id", "batch", "Holder", "BlockingHolder", "Items", "Item", "Throttle", "sequence",
-    "SequenceBlock", "BlockingSequenceBlock", "Steps", "SequenceStep",
+    "Ids", "IdsStats", "text_id", "batch", "Holder", "BlockingHolder", "Items", "Item", "Throttle",
+    "sequence", "SequenceBlock", "BlockingSequenceBlock", "Steps", "SequenceStep",
 ]  # fmt: skip
 
 

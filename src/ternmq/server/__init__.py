@@ -8,7 +8,7 @@ named above it:
 * ``desk`` (what all callers share), ``metrics`` (for operators, over HTTP).
 * ``commands`` (the handlers; they know callers through ``wire.port`` alone).
 * ``native`` (the door for the native protocol), ``replication`` (the journal goes to followers).
-* ``process`` (token, TLS, disk, threads).
+* ``process`` (token, TLS, disk, threads), ``reading`` (readers at a broker that follows).
 * ``app`` puts them together. ``node`` is what stands in its place in a broker group: it leads, with
   ``app``, or follows.
 

@@ -166,7 +166,7 @@ class Server:
         self.http_port = 0
         self.core: Core
         self.hub: Hub
-        self._desk: Desk
+        self.desk: Desk
         self._routing: Routing
         self._disk = disk
         self._clocks = clocks
@@ -226,7 +226,7 @@ class Server:
         if task is not None and task.cancelling():  # while a thread recovered the journal
             raise asyncio.CancelledError
         if self._reigning is not None:
-            self._desk.not_yet = f"{settings.name} begins to lead"
+            self.desk.not_yet = f"{settings.name} begins to lead"
             self._reigning.begun(core, self.hub)
             await self._listen(tls)  # copies that count may have to come before anything is settled
             await self._commit(self._reigning)
@@ -258,7 +258,7 @@ class Server:
         self._swept_at = loop.time()
         self._sweep()
         core.touch()
-        self._desk.not_yet = ""
+        self.desk.not_yet = ""
         self.caretaker.begin()
         self._ready = True
 
@@ -338,7 +338,7 @@ class Server:
     def _wire_up(self) -> None:
         core, settings = self.core, self.settings
         counters = Counters()
-        desk = self._desk = Desk(core, settings, counters)
+        desk = self.desk = Desk(core, settings, counters)
         self._routing = Routing(desk, self._routes)
         open_commands(
             desk,
@@ -491,7 +491,7 @@ class Server:
 
     def _failed(self, error: JournalError) -> None:
         self._ready = False
-        for door in self._desk.doors:
+        for door in self.desk.doors:
             door.abandon("the journal failed")
         if not self.stopped.done():
             self.stopped.set_result(error)
@@ -499,7 +499,7 @@ class Server:
     def _why_not(self) -> str:
         if self.core.failure is not None:
             return "the journal has failed"
-        if self._desk.draining:
+        if self.desk.draining:
             return "stopping"
         return "" if self._ready else "starting"
 
@@ -518,7 +518,7 @@ class Server:
         Raises:
             JournalError: The clean stop failed; the next start recovers.
         """
-        core, desk = self.core, self._desk
+        core, desk = self.core, self.desk
         loop = core.loop
         desk.draining = True
         self._ready = False
@@ -548,7 +548,7 @@ class Server:
 
     async def abandon(self) -> None:
         """Stop like a kill: nothing is finished, the next start recovers. For tests."""
-        self._desk.draining = True
+        self.desk.draining = True
         await self._stop_listening()
         await self.caretaker.end()
         if self._sweeper is not None:
@@ -579,7 +579,7 @@ class Server:
 
     async def _abandon_connections(self, why: str) -> None:
         """Abort the remaining connections, and give the loop the turns that this takes."""
-        for door in self._desk.doors:
+        for door in self.desk.doors:
             door.abandon(why)
         for _ in range(ACCEPTING_TURNS):
             await asyncio.sleep(0)
@@ -589,7 +589,7 @@ class Server:
 
         Rows of a client without a connection do not count: it can no longer connect and settle.
         """
-        core, desk = self.core, self._desk
+        core, desk = self.core, self.desk
         for door in desk.doors:
             door.drain()
         for caller in list(desk.callers):
@@ -608,7 +608,7 @@ class Server:
     def _holding(self) -> set[int]:
         """Return the connected sessions that hold rows."""
         by_session = self.core.broker.views.figures.by_session
-        return {caller.session for caller in self._desk.callers if caller.session in by_session}
+        return {caller.session for caller in self.desk.callers if caller.session in by_session}
 
     def _rows_of(self, session: int) -> int:
         """Return the number of rows that a session holds; looks at each lease of its queues."""

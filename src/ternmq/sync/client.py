@@ -574,15 +574,25 @@ class Client(pickling.NotPickled):
         stop: int | datetime | None = None,
         queue: int | None = None,
         follow: bool = False,
+        from_: Literal["primary", "replica"] = "primary",
     ) -> Iterator[BlockingDelivery]:
         """Read messages without a group: nothing is leased, nothing can be settled."""
         thread, client = self.reach()
 
         async def begin() -> object:
-            return client.read(topic, start=start, stop=stop, queue=queue, follow=follow)
+            return client.read(
+                topic, start=start, stop=stop, queue=queue, follow=follow, from_=from_
+            )
 
         found: Iterator[Delivery] = thread.iterate(thread.call(begin()))  # type: ignore[arg-type]
         return (BlockingDelivery(one, thread) for one in found)
+
+    def behind(self) -> timedelta | None:
+        """Return how far the replica was behind with its last answer to ``from_="replica"``.
+
+        See ``ternmq.Client.behind``.
+        """
+        return self.reach()[1].behind()
 
     # -- handlers ---------------------------------------------------------------------------------
 

@@ -60,7 +60,7 @@ class Passage:
     def ends(self, server: Server) -> None:
         """Note who is connected to a broker that ends now. Callable from any thread."""
         self._listened = max(server.core.broker.parked_pulls, self._listened)
-        self._offered = max(len(server.hub.desk.checkers), self._offered)
+        self._offered = max(len(server.desk.checkers), self._offered)
 
     async def begin(self, server: Server) -> None:
         """Wait for what was begun before time moves, and for clients of a broker before it."""
@@ -142,7 +142,7 @@ class Passage:
     async def _offered_again(self, server: Server) -> None:
         """Wait for the checkers that there were before a restart: the broker asks those it has."""
         offered, self._offered = self._offered, 0
-        core, checkers = server.core, server.hub.desk.checkers
+        core, checkers = server.core, server.desk.checkers
         until = time.monotonic() + CONNECTING_S
         while core.works and len(checkers) < offered and time.monotonic() < until:
             await asyncio.sleep(_LOOK_S)
@@ -157,7 +157,7 @@ class Passage:
             patience_s: Most seconds to wait for those that got something.
         """
         core = server.core
-        checkers = server.hub.desk.checkers
+        checkers = server.desk.checkers
         handed = -1
         until = 0.0
         while core.works:

@@ -38,6 +38,7 @@ class Command(enum.IntEnum):
     TRANSACTION_SETTLE = 19
     # All others: msgpack, see ``control``.
     REPORT = 20
+    NUMBERS_TAKE = 21
     TOPIC_CREATE = 30
     TOPIC_CHANGE = 31
     TOPIC_DELETE = 32
@@ -103,6 +104,8 @@ class Command(enum.IntEnum):
     # Routes: which brokers there are, and who leads; the second is a push.
     ROUTES = 120
     ROUTES_CHANGED = 121
+    # A push to readers, of a broker that follows.
+    BEHIND = 122
 
 
 class Right(enum.Enum):
@@ -208,6 +211,7 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.TRANSACTION_READ: Entry(_DECIDE),
     Command.TRANSACTION_SETTLE: Entry(_CONSUME),
     Command.REPORT: Entry(_PRODUCE, control.Report, control.Nothing),
+    Command.NUMBERS_TAKE: Entry(_PRODUCE, control.NumbersTake, control.NumbersTaken),
     Command.TOPIC_CREATE: Entry(_MANAGE, control.TopicCreate, control.Nothing),
     Command.TOPIC_CHANGE: Entry(_MANAGE, control.TopicChange, control.Nothing),
     Command.TOPIC_DELETE: Entry(_MANAGE, control.TopicDelete, control.Nothing),
@@ -271,6 +275,7 @@ PUSHES: Final[dict[Command, type[msgspec.Struct]]] = {
     Command.CLOCK_MOVED: control.ClockMoved,
     Command.QUEUES_ASSIGNED: control.QueuesAssigned,
     Command.ROUTES_CHANGED: control.RoutesChanged,
+    Command.BEHIND: control.Behind,
 }
 
 STREAM: Final[dict[Command, StreamEntry]] = {

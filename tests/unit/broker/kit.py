@@ -551,6 +551,8 @@ def portrait(views: Views) -> dict[object, object]:
         views.writers.next_number,
         views.undecided.next_number,
         views.schedule.next_entry,
+        views.numbers.next_reserve,
+        views.numbers.begin,
     )
     views.schedule.pages.sweep(1 << 62)
     found["scheduled"] = views.schedule.rows, views.schedule.pages.by_segment

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
+from ternmq.broker.catalog.numbers import GivenNumbers
 from ternmq.broker.delivery.broadcast import BROADCAST
 from ternmq.broker.delivery.locked import QUEUE_LOCK
 from ternmq.broker.delivery.modes import MODES
@@ -60,6 +61,7 @@ from ternmq.record.fact import (
     facts,
     messages,
     moved,
+    numbers,
     replay,
     schedule,
     state,
@@ -70,6 +72,7 @@ from ternmq.record.fact.facts import Cause, CursorMoved, Extended, Move, Outcome
 from ternmq.record.fact.header import KNOWN_KINDS, Kind
 from ternmq.record.fact.messages import Fulfilment, Origin
 from ternmq.record.fact.moved import FailureEntry, Moved, MovedFailure, Piece
+from ternmq.record.fact.numbers import Numbers
 from ternmq.record.fact.replay import Cause as Replay
 from ternmq.record.fact.replay import Replayed
 from ternmq.record.fact.schedule import NO_QUEUE, CancelCause, Cancelled, CancelledRow
@@ -642,6 +645,45 @@ def written_broadcast() -> bytes:
     return disk.open(segment_name(0)).pread(journal.end, 0)
 
 
+class _Numbers(_Groups):
+    """A STATE set with the sequences of a page of topics, one of which was deleted."""
+
+    def __init__(self) -> None:
+        self._given = GivenNumbers()
+        self._given.apply_given(0, Numbers(3, 1, 1_000_000))
+        self._given.drop_topic(0, 3)
+        for given in NUMBERS:
+            self._given.apply_given(0, given)
+
+    def state_keys(self, begin: int) -> Iterator[StateKey]:
+        del begin
+        yield StateKey(state.NUMBERS)
+
+    def state_encode(self, key: StateKey) -> bytes:
+        return self._given.encode(key.a)
+
+
+NUMBERS = (
+    Numbers(2, 1_000_001, 100, 0),
+    Numbers(2, 1_000_101, 1_000_000),
+    Numbers(5, numbers.END - 1, 1, numbers.RESERVES - 1),
+)
+
+
+def written_numbers() -> bytes:
+    """Write the journal of blocks of numbers anew."""
+    disk = MemoryDisk()
+    journal = Journal.create(disk, segment_size=SEGMENT, time_us=TIME_US)
+    commit(journal)
+    for given in NUMBERS:
+        journal.append(Kind.NUMBERS, numbers.pack(given), TIME_US)
+    writer = StateWriter(journal, _Numbers(), chunk_bytes=1)
+    writer.begin(TIME_US)
+    assert writer.step(TIME_US, lambda: True)
+    commit(journal)
+    return disk.open(segment_name(0)).pread(journal.end, 0)
+
+
 class Golden(NamedTuple):
     """A journal that is kept."""
 
@@ -672,6 +714,7 @@ GOLDEN = (
     Golden("records_v1_broadcast", written_broadcast),
     Golden("records_v1_expiry", written_expiry),
     Golden("records_v1_switched", written_switched),
+    Golden("records_v1_numbers", written_numbers),
 )
 
 
@@ -713,6 +756,7 @@ DECODERS: dict[int, Callable[[bytes], Any]] = {
     Kind.SCHEDULED: messages.unpack,
     Kind.CANCELLED: schedule.unpack_cancelled,
     Kind.CHECKED: checked.unpack_checked,
+    Kind.NUMBERS: numbers.unpack,
 }
 
 
@@ -789,6 +833,15 @@ def test_what_scheduled_rows_became_is_in_their_records() -> None:
     assert [one.fulfils is not None for one in stored] == [False] * 3 + [True] * 2
     assert schedule.due_times_us(stored[0], TIME_US) == [DUE_US, DUE_US, TIME_US]
     assert schedule.due_times_us(stored[2], TIME_US + 1) == [DUE_US, DUE_US]
+
+
+def test_sequences_are_in_their_set() -> None:
+    found = records((FOLDER / "records_v1_numbers.bin").read_bytes())
+    chunks = [one.body for one in found if one.kind == Kind.STATE and one.body[8] == CHUNK]
+    objects = dict(entry for body in chunks for entry in sets._objects_of(body))
+    given = GivenNumbers()
+    given.load(0, objects[KEY.pack(*StateKey(state.NUMBERS))])
+    assert [given.next_of(topic) for topic in (2, 3, 5)] == [2_000_101, 1_000_001, numbers.END]
 
 
 def test_what_groups_were_given_is_in_their_set() -> None:

@@ -23,11 +23,11 @@ async def listening() -> AsyncIterator[tuple[Server, PlainDoor]]:
     """Run a server that has one more door; it is killed at the end if it was not closed."""
     server = Server(load(mode=Mode.TESTING), disk=MemoryDisk())
     await server.start()
-    door = PlainDoor(server._desk)
+    door = PlainDoor(server.desk)
     try:
         yield server, door
     finally:
-        if not server._desk.draining:
+        if not server.desk.draining:
             await server.abandon()
 
 
@@ -68,8 +68,8 @@ async def test_a_failed_journal_closes_the_callers_of_each_door_at_once() -> Non
 
 async def test_the_desk_is_deserted_when_the_callers_of_every_door_are_gone() -> None:
     async with listening() as (server, door):
-        seen = [server._desk.deserted]
+        seen = [server.desk.deserted]
         caller = door.come("shop")
-        seen.append(server._desk.deserted)
+        seen.append(server.desk.deserted)
         caller.leave()
-        assert [*seen, server._desk.deserted] == [True, False, True]
+        assert [*seen, server.desk.deserted] == [True, False, True]

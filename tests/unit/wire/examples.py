@@ -614,6 +614,15 @@ STRUCTS: Final[dict[Command, tuple[msgspec.Struct, msgspec.Struct]]] = {
             next="ashop",
         ),
     ),
+    Command.NUMBERS_TAKE: (
+        control.NumbersTake(topic=TOPIC, count=1_000_000, reserve=True),
+        control.NumbersTaken(
+            first=2_000_001,
+            count=1_000_000,
+            reserve_first=(1 << 62) + (7 << 40),
+            reserve_count=1 << 40,
+        ),
+    ),
     Command.SCHEDULE_CANCEL: (
         control.ScheduleCancel(topic=TOPIC, id="0123456789abcdef:3e8"),
         _NOTHING,
@@ -713,6 +722,7 @@ PUSHES: Final[dict[Command, msgspec.Struct]] = {
     Command.ROUTES_CHANGED: control.RoutesChanged(
         routes=control.Routes(group="main", groups=[control.BrokerGroupRoute(name="main")])
     ),
+    Command.BEHIND: control.Behind(behind_us=1_250_000),
 }
 
 FOLLOW: Final = control.Follow(

@@ -29,7 +29,7 @@ NUMBERS = {
     10: "SEND", 11: "PULL", 12: "SETTLE", 13: "EXTEND", 14: "READ",
     15: "PREPARE", 16: "JOURNAL_READ",
     17: "TRANSACTION_PREPARE", 18: "TRANSACTION_READ", 19: "TRANSACTION_SETTLE",
-    20: "REPORT",
+    20: "REPORT", 21: "NUMBERS_TAKE",
     30: "TOPIC_CREATE", 31: "TOPIC_CHANGE", 32: "TOPIC_DELETE", 33: "TOPIC_LIST",
     40: "GROUP_JOIN", 41: "GROUP_CHANGE", 42: "GROUP_DELETE", 43: "GROUP_LIST", 44: "GROUP_RESET",
     45: "GROUP_SKIP", 46: "GROUP_COMMIT", 47: "GROUP_REPLAY", 48: "TRANSACTION_MOVE",
@@ -50,7 +50,7 @@ NUMBERS = {
     100: "DRAIN", 101: "TOPIC_CHANGED", 102: "GROUP_CHANGED",
     103: "TRANSACTION_CHECK", 104: "CLOCK_MOVED",
     105: "QUEUES_ASSIGNED",
-    120: "ROUTES", 121: "ROUTES_CHANGED",
+    120: "ROUTES", 121: "ROUTES_CHANGED", 122: "BEHIND",
     110: "FOLLOW", 112: "BYTES", 113: "MARKS", 114: "ACK", 116: "RESIGN",
     117: "SEGMENT_READ",
 }  # fmt: skip
@@ -117,6 +117,7 @@ def test_who_may_what():
             assert entry.policy.scope is Scope.NOTHING
         elif command in {
             Command.SEND, Command.REPORT, Command.PREPARE, Command.TRANSACTION_PREPARE,
+            Command.NUMBERS_TAKE,
         }:  # fmt: skip
             assert entry.policy == Policy(Scope.TOPIC, (Right.PRODUCE,))
         elif command is Command.CHECKER_OFFER:

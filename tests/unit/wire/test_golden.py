@@ -100,6 +100,10 @@ def made() -> Iterator[tuple[str, bytes]]:
     welcome = msgspec.structs.replace(examples.WELCOME, routes=True, journal=2**63 + 7)
     name = "HELLO answer of a broker of a broker group"
     yield name, frames.pack(Command.HELLO, ANSWER, 1, control.encode(welcome))
+    hello = control.encode(msgspec.structs.replace(examples.HELLO, routes=True, reads=True))
+    yield "HELLO of a client that only reads", frames.pack(Command.HELLO, 0, 1, hello)
+    follows = control.encode(msgspec.structs.replace(welcome, follows=True))
+    yield "HELLO answer of a broker that follows", frames.pack(Command.HELLO, ANSWER, 1, follows)
     yield (
         "ROUTES_CHANGED push without routes",
         frames.pack(Command.ROUTES_CHANGED, PUSH, 0, control.encode(control.RoutesChanged())),

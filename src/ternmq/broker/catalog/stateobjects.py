@@ -1,4 +1,6 @@
-"""The STATE objects of what exists: TOPICS, SUBSCRIPTIONS, QUEUES, EXPIRING, SESSIONS, APPS, GONE.
+"""The STATE objects of what exists.
+
+TOPICS, SUBSCRIPTIONS, QUEUES, EXPIRING, SESSIONS, APPS, GONE, NUMBERS.
 
 A page that contains nothing is not written, and is forgotten: what is added to it later is in the
 records behind BEGIN.
@@ -13,6 +15,7 @@ import msgspec
 
 from ternmq.broker.catalog.catalog import PAGE_BITS, QUEUE_BITS, Catalog, Topic
 from ternmq.broker.catalog.gone import Gone, PageKey
+from ternmq.broker.catalog.numbers import GivenNumbers
 from ternmq.broker.catalog.sessions import Sessions
 from ternmq.broker.containers.stateobject import ALWAYS, LOADED, StateType
 from ternmq.journal.state.sets import StateKey
@@ -271,6 +274,32 @@ class GoneObjects(StateType):
 
     def changed(self, key: StateKey) -> int:
         return self._gone.pages.get(PageKey(key.a, key.b), ALWAYS)
+
+
+class NumbersObjects(StateType):
+    """NUMBERS: pages of the sequences of topics."""
+
+    def __init__(self, numbers: GivenNumbers) -> None:
+        self._numbers = numbers
+
+    def keys(self, begin: int) -> Iterator[StateKey]:
+        """See ``StateType``."""
+        del begin
+        for page in self._numbers.pages():
+            yield StateKey(state.NUMBERS, page)
+
+    def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        """See ``StateType``."""
+        del stamp
+        self._numbers.load(key.a, payload)
+
+    def encode(self, key: StateKey) -> bytes:
+        """See ``StateType``."""
+        return self._numbers.encode(key.a)
+
+    def changed(self, key: StateKey) -> int:
+        """See ``StateType``."""
+        return self._numbers.changed.get(key.a, ALWAYS)
 
 
 def _filled(pages: dict[int, int], there: Container[int]) -> Iterator[int]:

@@ -136,6 +136,17 @@ class SettleReply(msgspec.Struct, eq=False):
     rests: Rests = Rests.DURABLE
 
 
+class NumbersReply(msgspec.Struct, eq=False):
+    """A block of a topic's numbers, ``count`` from ``first`` on."""
+
+    first: int
+    count: int
+    reserve: int | None
+    """Ordinal of the reserve that was given with it."""
+    position: int
+    rests: Rests = Rests.DURABLE
+
+
 class DoneReply(msgspec.Struct, eq=False):
     """The result of a change, or of a read, as of a position."""
 
@@ -157,6 +168,7 @@ Reply = (
     | DecideReply
     | PullReply
     | SettleReply
+    | NumbersReply
     | DoneReply
 )
 

@@ -4,7 +4,7 @@ Reading order: ``sends`` with ``given_ids`` (rows that were sent before under th
 ``levels`` (the level of a batch);
 ``scheduling`` (rows with due times, and their cancellation); what a batch in a
 transaction must be: ``prepared``; what every commit does: ``committing``; transactions of writers:
-``prepares``, ``commits``.
+``prepares``, ``commits``; blocks of a topic's numbers: ``numbers``.
 
 Invariants: the offset is decided before the record is written; a batch is stored whole or not at
 all; a duplicate gets the first receipt again.

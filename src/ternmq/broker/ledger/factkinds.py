@@ -17,6 +17,7 @@ from ternmq.record.fact import (
     facts,
     messages,
     moved,
+    numbers,
     replay,
     schedule,
     transactions,
@@ -137,3 +138,4 @@ SCHEDULED: Final[FactKind[Messages]] = FactKind(
 CANCELLED: Final[FactKind[schedule.Cancelled]] = FactKind(
     Kind.CANCELLED, schedule.pack_cancelled, schedule.unpack_cancelled
 )
+NUMBERS: Final[FactKind[numbers.Numbers]] = FactKind(Kind.NUMBERS, numbers.pack, numbers.unpack)

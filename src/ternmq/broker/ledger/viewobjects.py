@@ -40,6 +40,7 @@ class GlobalObject(StateType):
         views.writers.next_number = known.next_writer
         views.undecided.next_number = known.next_transaction
         views.schedule.next_entry = known.next_entry
+        views.numbers.next_reserve = known.next_reserve
 
     def encode(self, key: StateKey) -> bytes:
         del key
@@ -54,6 +55,7 @@ class GlobalObject(StateType):
                 views.writers.next_number,
                 views.undecided.next_number,
                 views.schedule.next_entry,
+                views.numbers.next_reserve,
             )
         )
 

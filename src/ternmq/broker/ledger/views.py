@@ -17,6 +17,7 @@ from ternmq.broker.catalog.alarms import OpenAlarms
 from ternmq.broker.catalog.catalog import PAGE_BITS, QUEUE_BITS, Catalog, Queue, Topic, app_page
 from ternmq.broker.catalog.firsts import Firsts
 from ternmq.broker.catalog.gone import Gone
+from ternmq.broker.catalog.numbers import GivenNumbers
 from ternmq.broker.catalog.sessions import Sessions
 from ternmq.broker.catalog.stateobjects import Unplaced
 from ternmq.broker.containers.discarded import Discarded
@@ -36,6 +37,7 @@ from ternmq.broker.ledger.factkinds import (
     LEFT,
     MESSAGES,
     MOVED,
+    NUMBERS,
     PULLED,
     REPLAY,
     SETTLED,
@@ -59,7 +61,7 @@ from ternmq.model.specs import Limits
 from ternmq.model.types import Position
 from ternmq.record.batch.batch import Batch
 from ternmq.record.batch.layout import EXPIRY_AT, EXPIRY_BIT
-from ternmq.record.fact import control, messages, moved, replay
+from ternmq.record.fact import control, messages, moved, numbers, replay, state
 from ternmq.record.fact.facts import CursorMoved, Extended, Move, Pulled, Settled
 from ternmq.record.fact.header import Kind
 from ternmq.record.fact.state import (
@@ -111,6 +113,7 @@ class Views:
         self.holds_changed = 0
         """Position of the newest record that changed a hold."""
         self.gone = Gone(limits.gone_names)
+        self.numbers = GivenNumbers()
         self.alarms = OpenAlarms()
         self.checked = CheckedTransactions(index.coverage.segment_size)
         self.producer_groups = ProducerGroups()
@@ -153,6 +156,7 @@ class Views:
         self.on(MOVED, self._moved)
         self.on(COUNTS, None)
         self.on(ALARM, self._alarm)
+        self.on(NUMBERS, self._numbers)
 
     @property
     def lowest_hold(self) -> int | None:
@@ -238,6 +242,18 @@ class Views:
         if at.position >= self.objects.stamp(ALARMS, 0):
             self.alarms.apply_alarm(at.position, at.time_us, alarm)
 
+    def _numbers(self, at: At, given: numbers.Numbers) -> None:
+        self.numbers.note_reserve(given.reserve)
+        if at.position >= self._stamp_of_numbers(given.topic):
+            self.numbers.apply_given(at.position, given)
+
+    def _drop_numbers(self, position: int, topic: int) -> None:
+        if position >= self._stamp_of_numbers(topic):
+            self.numbers.drop_topic(position, topic)
+
+    def _stamp_of_numbers(self, topic: int) -> int:
+        return self.objects.stamp(state.NUMBERS, topic >> PAGE_BITS)
+
     def _epoch(self, at: At, epoch: tuple[int, int, int, int]) -> None:
         if not epoch[1] & (control.EPOCH_CLEAN | control.EPOCH_FIRST):
             self.suspect_below = max(self.suspect_below, at.position)
@@ -313,6 +329,7 @@ class Views:
                 self._drop_all(position, gone)
             catalog.remove_topic(change.number)
             self.schedule.drop_topic(change.number)
+            self._drop_numbers(position, change.number)
             catalog.topic_pages[change.number >> PAGE_BITS] = position
         elif isinstance(change, control.Subscribed):
             self._subscribe(position, change)

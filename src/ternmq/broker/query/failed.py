@@ -19,9 +19,9 @@ from ternmq.broker.group.failedrows import HELD_US
 from ternmq.broker.group.failurestore import FailureStore
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.rowstate import RowState
-from ternmq.broker.ledger.ledger import Ledger
 from ternmq.broker.query.failedpiece import EVER_US, FailedPiece, Selection
 from ternmq.broker.query.failuretimes import FailureTimes
+from ternmq.broker.query.held import Held
 from ternmq.journal.store import lookup
 from ternmq.journal.store.lookup import Cursor, Found, State
 from ternmq.model.errors import UnknownQueue
@@ -58,10 +58,10 @@ class FailedSearch:
     job and call again.
     """
 
-    __slots__ = ("_asked", "_ledger")
+    __slots__ = ("_asked", "_held")
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, held: Held) -> None:
+        self._held = held
         self._asked: dict[tuple[Progress, tuple[int, ...]], FailureTimes] = {}
         """Times of the rows of the newest requests for ``matching``, see there."""
 
@@ -130,19 +130,19 @@ class FailedSearch:
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
         """
-        ledger = self._ledger
+        held = self._held
         queue, progress = self._place(topic, group, number)
         page = lookup.by_key(
-            ledger.index,
-            ledger.store,
+            held.index,
+            held.store,
             progress.topic,
             key,
             since_us=0,
             until_us=EVER_US,
             limit=BY_KEY,
             after=after,
-            below=ledger.journal.committed,
-            pending=ledger.views.schedule.pages.find,
+            below=held.journal.committed,
+            pending=held.views.schedule.pages.find,
         )
         return self._of(queue, progress, selection, page.found, page.next)
 
@@ -182,7 +182,7 @@ class FailedSearch:
         asked, key = self._asked, (progress, tuple(offsets))
         times = asked.pop(key, None)
         if times is None:
-            times = FailureTimes(self._ledger, progress)
+            times = FailureTimes(self._held, progress)
             if len(asked) >= ASKED:
                 del asked[next(iter(asked))]
         else:
@@ -199,7 +199,7 @@ class FailedSearch:
         after: Cursor | None,
     ) -> Matches:
         found = Matches(after=after)
-        times = FailureTimes(self._ledger, progress)
+        times = FailureTimes(self._held, progress)
         for one in messages:
             here = one.state is State.STORED and (one.topic, one.queue) == (
                 progress.topic,
@@ -217,10 +217,10 @@ class FailedSearch:
     ) -> tuple[FailedPiece, FailureTimes]:
         _, progress = self._place(topic, group, number)
         piece = FailedPiece(progress.failures, selection, after, EXAMINED, MOST_SHARDS)
-        return piece, FailureTimes(self._ledger, progress)
+        return piece, FailureTimes(self._held, progress)
 
     def _place(self, topic: str, group: str, number: int) -> tuple[Queue, Progress]:
-        subscription = self._ledger.views.catalog.subscription(topic, group)
+        subscription = self._held.views.catalog.subscription(topic, group)
         if not 0 <= number < len(subscription.queues):
             raise UnknownQueue(f"topic {topic!r} has no queue {number}")
         return subscription.topic.queues[number], subscription.queues[number]

@@ -16,7 +16,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
 from ternmq.broker.group.progress import Progress
-from ternmq.broker.ledger.ledger import Ledger
+from ternmq.broker.query.held import Held
 from ternmq.journal.store.store import CHUNK_BYTES
 from ternmq.model.errors import CorruptJournal, DiskReadError, MessageNotFound
 from ternmq.record.fact import moved
@@ -40,10 +40,10 @@ class FailureTimes:
     Every method raises ``WouldBlock`` if bytes must be read first: call again after that.
     """
 
-    __slots__ = ("_bytes", "_copied_us", "_ledger", "_progress", "_record_us", "_records")
+    __slots__ = ("_bytes", "_copied_us", "_held", "_progress", "_record_us", "_records")
 
-    def __init__(self, ledger: Ledger, progress: Progress) -> None:
-        self._ledger = ledger
+    def __init__(self, held: Held, progress: Progress) -> None:
+        self._held = held
         self._progress = progress
         self._record_us: dict[int, int] = {}
         """Position -> time of the record there."""
@@ -145,7 +145,7 @@ class FailureTimes:
         progress = self._progress
         known: set[int] = set()
         if len(offsets):
-            known = self._ledger.index.copied(
+            known = self._held.index.copied(
                 progress.topic, progress.queue, int(offsets[0]), int(offsets[-1]) + 1
             )
         if not known:
@@ -160,18 +160,18 @@ class FailureTimes:
         return known
 
     def _stored_us(self, position: int) -> int:
-        if position < self._ledger.journal.first:
+        if position < self._held.journal.first:
             return 0
         try:
-            return self._ledger.store.time_us(position)
+            return self._held.store.time_us(position)
         except (MessageNotFound, CorruptJournal, DiskReadError):
             return 0
 
     def _read(self, position: int) -> bytes | None:
-        if not position or position < self._ledger.journal.first:
+        if not position or position < self._held.journal.first:
             return None
         try:
-            record = self._ledger.store.get(position)
+            record = self._held.store.get(position)
         except (MessageNotFound, CorruptJournal, DiskReadError):
             self._records += 1
             return None  # removed or unreadable: the row is shown without it

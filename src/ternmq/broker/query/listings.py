@@ -25,7 +25,7 @@ from ternmq.broker.catalog.sessions import Session
 from ternmq.broker.containers.sortedkeys import SortedKeys
 from ternmq.broker.delivery.allowance import switched_off
 from ternmq.broker.delivery.parking import Parking
-from ternmq.broker.ledger.ledger import Ledger
+from ternmq.broker.query.held import Held
 from ternmq.broker.query.messages import Queries
 from ternmq.broker.query.sight import EVERYTHING, Sight, names_under
 from ternmq.broker.transaction.undecided import Transaction
@@ -180,12 +180,12 @@ class Listings:
     Not thread-safe: call it from the broker's loop.
     """
 
-    __slots__ = ("_ledger", "_parking", "_queries")
+    __slots__ = ("_held", "_parking", "_queries")
 
-    def __init__(self, ledger: Ledger, parking: Parking | None = None) -> None:
-        self._ledger = ledger
+    def __init__(self, held: Held, parking: Parking | None = None) -> None:
+        self._held = held
         self._parking = parking
-        self._queries = Queries(ledger)
+        self._queries = Queries(held)
 
     def topics(
         self,
@@ -208,8 +208,8 @@ class Listings:
         """
         if not 1 <= limit <= MAX_LISTED:
             raise InvalidRequest(f"limit must be 1 to {MAX_LISTED}")
-        catalog = self._ledger.views.catalog
-        by_name, end = catalog.by_name, self._ledger.journal.end
+        catalog = self._held.views.catalog
+        by_name, end = catalog.by_name, self._held.journal.end
         if names is None:
             wanted = names_under(sight.topics, catalog.topic_names, by_name, after)
         else:
@@ -233,7 +233,7 @@ class Listings:
         for queue in topic.queues:
             next_ = self._queries.visible(topic, queue)
             ends.append(QueueInfo(first=min(queue.first, next_), next=next_))
-        scheduled = self._ledger.views.schedule.topics.get(topic.number)
+        scheduled = self._held.views.schedule.topics.get(topic.number)
         names = topic.group_names()
         return TopicInfo(
             number=topic.number,
@@ -283,7 +283,7 @@ class Listings:
         """
         if not 1 <= limit <= MAX_LISTED:
             raise InvalidRequest(f"limit must be 1 to {MAX_LISTED}")
-        catalog, end = self._ledger.views.catalog, self._ledger.journal.end
+        catalog, end = self._held.views.catalog, self._held.journal.end
         if topic is not None and group is not None:
             catalog.subscription(topic, group)
         elif topic is not None:
@@ -305,7 +305,7 @@ class Listings:
 
     def places(self, limit: int, sight: Sight) -> SubscriptionPage:
         """Return the first groups that may be shown, by topic and name, as catalog objects."""
-        catalog = self._ledger.views.catalog
+        catalog = self._held.views.catalog
         found: list[Subscription] = []
         work = 0
         places = self._places(None, None, None, sight, broadcast=False)
@@ -328,7 +328,7 @@ class Listings:
         broadcast: bool,
     ) -> Iterator[GroupPlace]:
         """Yield the places behind ``after`` where groups may be, at least one for each topic."""
-        catalog = self._ledger.views.catalog
+        catalog = self._held.views.catalog
         begun = catalog.by_name.get(after.topic) if after is not None else None
         if (
             after is not None
@@ -376,7 +376,7 @@ class Listings:
         Raises:
             UnknownTopic, UnknownGroup.
         """
-        return self._members(self._ledger.views.catalog.subscription(topic, group))
+        return self._members(self._held.views.catalog.subscription(topic, group))
 
     def _members(self, subscription: Subscription) -> list[Member]:
         leased: dict[int, int] = {}
@@ -387,7 +387,7 @@ class Listings:
         waiting: dict[int, int] = {}
         for waiter in subscription.waiters.values():
             waiting[waiter.session] = waiting.get(waiter.session, 0) + 1
-        known = self._ledger.views.sessions.by_number
+        known = self._held.views.sessions.by_number
         joined = () if subscription.owners is None else subscription.owners.members
         return [
             Member(
@@ -403,8 +403,8 @@ class Listings:
 
     def sessions(self, after: int = 0, limit: int = MAX_LISTED) -> SessionPage:
         """Return sessions by number, which is the order in which they began."""
-        known = self._ledger.views.sessions
-        end = self._ledger.journal.end
+        known = self._held.views.sessions
+        end = self._held.journal.end
         most = min(limit, PAGE_WORK // ENTRY_WORK)
         some = list(islice(known.numbers.behind(after), most + 1))
         more = len(some) > most
@@ -430,7 +430,7 @@ class Listings:
 
     def _consumes(self, session: int) -> list[Consumed]:
         """Return the groups of which a session has leases or parked pulls. O(those)."""
-        views = self._ledger.views
+        views = self._held.views
         groups = views.catalog.groups
         found: dict[int, Subscription] = {}
         held = [one.group for one in islice(views.figures.by_session.get(session, ()), _LOOKS)]
@@ -445,7 +445,7 @@ class Listings:
 
     def apps(self, after: str = "", limit: int = MAX_LISTED) -> AppPage:
         """Return apps by name."""
-        catalog, end = self._ledger.views.catalog, self._ledger.journal.end
+        catalog, end = self._held.views.catalog, self._held.journal.end
         listed: list[App] = []
         work = 0
         for name in catalog.app_names.behind(after):
@@ -475,7 +475,7 @@ class Listings:
             limit: Number of entries of either list at most.
             after: Only entries behind this place.
         """
-        views = self._ledger.views
+        views = self._held.views
         undecided: list[TransactionInfo] = []
         work, more = 0, False
         number, name = after
@@ -499,11 +499,11 @@ class Listings:
             writers.append(_writer(found))
             name = found.name
         place = TransactionPlace(number, name) if more else None
-        return TransactionPage(undecided, writers, place, self._ledger.journal.end)
+        return TransactionPage(undecided, writers, place, self._held.journal.end)
 
     def _writers(self, app: str | None, writer: str | None, after: str) -> Iterator[Writer]:
         """Yield writers by name."""
-        writers = self._ledger.views.writers
+        writers = self._held.views.writers
         if writer is not None:
             found = writers.by_name.get(writer)
             if found is not None and writer > after and _is_of(found, app, writer):
@@ -514,17 +514,17 @@ class Listings:
             yield writers.by_name[name]
 
     def _transaction(self, opened: Transaction, owner: Writer) -> TransactionInfo:
-        ledger = self._ledger
+        held = self._held
         return TransactionInfo(
             writer=owner.name,
             batch_id=opened.batch_id,
             app=owner.app,
-            topics=ledger.views.catalog.names_of(opened.topics),
+            topics=held.views.catalog.names_of(opened.topics),
             batches=opened.count,
             rows=opened.rows,
             bytes=opened.bytes,
             opened_us=opened.opened_us,
-            expires_us=opened.opened_us + ledger.limits.transaction_us,
+            expires_us=opened.opened_us + held.limits.transaction_us,
         )
 
 

@@ -17,7 +17,7 @@ from ternmq.broker.group.failedrows import HELD_US, Failure
 from ternmq.broker.group.history import LastFailures, failure_entries
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.rowstate import RowPlace, row_state
-from ternmq.broker.ledger.ledger import Ledger
+from ternmq.broker.query.held import Held
 from ternmq.journal.index.tail import Places
 from ternmq.journal.store import lookup
 from ternmq.journal.store.lookup import Cursor, Found, Page
@@ -89,15 +89,15 @@ class Queries:
     Not thread-safe: call it from the broker's loop.
     """
 
-    __slots__ = ("_ledger",)
+    __slots__ = ("_held",)
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, held: Held) -> None:
+        self._held = held
 
     @property
     def catalog(self) -> Catalog:
         """Topics, groups and apps."""
-        return self._ledger.views.catalog
+        return self._held.views.catalog
 
     # -- messages ---------------------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ class Queries:
         if offset >= end:
             return ReadReply(offset, offset, Places((), (), (), offset))
         stop = min(end, offset + max_messages)
-        places = self._ledger.index.locate(topic.number, number, offset, stop, max_bytes)
+        places = self._held.index.locate(topic.number, number, offset, stop, max_bytes)
         return ReadReply(offset, min(stop, places.stop), places)
 
     def by_offset(self, topic_name: str, number: int, offset: int) -> Found:
@@ -128,17 +128,17 @@ class Queries:
         Raises:
             MessageNotFound, UnknownTopic, UnknownQueue, WouldBlock.
         """
-        ledger = self._ledger
+        held = self._held
         topic, queue = self.queue(topic_name, number)
         found = None
         if 0 <= offset < self.visible(topic, queue):
             found = lookup.by_offset(
-                ledger.index,
-                ledger.store,
+                held.index,
+                held.store,
                 topic.number,
                 number,
                 offset,
-                below=ledger.journal.committed,
+                below=held.journal.committed,
             )
         if found is None:
             raise _no_message(topic_name, number, offset)
@@ -150,14 +150,14 @@ class Queries:
         Raises:
             MessageNotFound, WouldBlock.
         """
-        ledger = self._ledger
+        held = self._held
         found = lookup.by_message_id(
-            ledger.index,
-            ledger.store,
+            held.index,
+            held.store,
             producer,
             sequence,
-            below=ledger.journal.committed,
-            pending=ledger.views.schedule.pages.find,
+            below=held.journal.committed,
+            pending=held.views.schedule.pages.find,
         )
         if found is None:
             raise MessageNotFound(f"no message {producer:016x}:{sequence:x} is kept here")
@@ -169,15 +169,15 @@ class Queries:
         Raises:
             MessageNotFound, UnknownTopic, WouldBlock.
         """
-        ledger = self._ledger
-        topic = ledger.views.catalog.topic(topic_name)
+        held = self._held
+        topic = held.views.catalog.topic(topic_name)
         found = lookup.by_application_id(
-            ledger.index,
-            ledger.store,
+            held.index,
+            held.store,
             topic.number,
             application_id,
-            below=ledger.journal.committed,
-            pending=ledger.views.schedule.pages.find,
+            below=held.journal.committed,
+            pending=held.views.schedule.pages.find,
         )
         if found is None:
             raise MessageNotFound(f"no message {application_id} is kept in {topic_name!r}")
@@ -198,19 +198,19 @@ class Queries:
         Raises:
             UnknownTopic, WouldBlock.
         """
-        ledger = self._ledger
-        topic = ledger.views.catalog.topic(topic_name)
+        held = self._held
+        topic = held.views.catalog.topic(topic_name)
         return lookup.by_key(
-            ledger.index,
-            ledger.store,
+            held.index,
+            held.store,
             topic.number,
             key,
             since_us=since_us,
             until_us=until_us,
             limit=limit,
             after=after,
-            below=ledger.journal.committed,
-            pending=ledger.views.schedule.pages.find,
+            below=held.journal.committed,
+            pending=held.views.schedule.pages.find,
         )
 
     def offset_at(self, topic_name: str, number: int, time_us: int) -> int:
@@ -221,7 +221,7 @@ class Queries:
         """
         topic, queue = self.queue(topic_name, number)
         found = lookup.offset_at_time(
-            self._ledger.index, self._ledger.store, topic.number, number, time_us
+            self._held.index, self._held.store, topic.number, number, time_us
         )
         end = self.visible(topic, queue)
         return end if found is None else min(found, end)
@@ -331,13 +331,13 @@ class Queries:
         Raises:
             MessageNotFound, UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
         """
-        ledger = self._ledger
+        held = self._held
         _, queue, progress = self._progress(topic_name, group, number)
         if not 0 <= offset < queue.next:
             raise _no_message(topic_name, number, offset)
         place = row_state(progress, offset, queue.first)
-        first = ledger.journal.first
-        return place, failure_entries(ledger.store, progress, offset, place.position, first)
+        first = held.journal.first
+        return place, failure_entries(held.store, progress, offset, place.position, first)
 
     def dead_offsets(
         self, topic_name: str, group: str, number: int, *, after: int, limit: int
@@ -356,9 +356,9 @@ class Queries:
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue.
         """
-        ledger = self._ledger
+        held = self._held
         _, _, progress = self._progress(topic_name, group, reply.queue)
-        return LastFailures(ledger.store, progress, reply.runs, ledger.journal.first)
+        return LastFailures(held.store, progress, reply.runs, held.journal.first)
 
     def preview_reset(self, topic_name: str, group: str, number: int, offset: int) -> ResetQueue:
         """Return the effect of a reset to an offset; refuses what the reset would refuse.
@@ -379,8 +379,8 @@ class Queries:
         self, progress: Progress, rows: Iterable[tuple[Failure, bool]], limit: int
     ) -> FailedRows:
         """Return a page of rows, each with whether it is dead."""
-        ledger = self._ledger
-        store = _Counting(ledger.store)
+        held = self._held
+        store = _Counting(held.store)
         listed: list[FailedRow] = []
         work = 0
         for row, dead in rows:
@@ -388,9 +388,7 @@ class Queries:
                 return FailedRows(listed, more=True)
             if len(listed) >= min(limit, MAX_LISTED):
                 return FailedRows(listed, more=True)
-            entries = failure_entries(
-                store, progress, row.offset, row.position, ledger.journal.first
-            )
+            entries = failure_entries(store, progress, row.offset, row.position, held.journal.first)
             work += _ROW_WORK + len(entries)
             listed.append(
                 FailedRow(
@@ -411,10 +409,10 @@ class Queries:
         Raises:
             WouldBlock.
         """
-        committed = self._ledger.journal.committed
+        committed = self._held.journal.committed
         if queue.end <= committed:
             return queue.next
-        return self._ledger.index.visible(topic.number, queue.number, committed)
+        return self._held.index.visible(topic.number, queue.number, committed)
 
     def queue(self, topic_name: str, number: int) -> tuple[Topic, Queue]:
         """Return a topic and one of its queues.
@@ -422,13 +420,13 @@ class Queries:
         Raises:
             UnknownTopic, UnknownQueue.
         """
-        topic = self._ledger.views.catalog.topic(topic_name)
+        topic = self._held.views.catalog.topic(topic_name)
         if not 0 <= number < len(topic.queues):
             raise UnknownQueue(f"topic {topic_name!r} has no queue {number}")
         return topic, topic.queues[number]
 
     def _progress(self, topic_name: str, group: str, number: int) -> tuple[Topic, Queue, Progress]:
-        subscription = self._ledger.views.catalog.subscription(topic_name, group)
+        subscription = self._held.views.catalog.subscription(topic_name, group)
         topic, queue = self.queue(topic_name, number)
         return topic, queue, subscription.queues[number]
 

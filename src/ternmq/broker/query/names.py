@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from ternmq.broker.catalog.gone import Sort
 from ternmq.broker.containers.sortedkeys import SortedKeys
-from ternmq.broker.ledger.ledger import Ledger
+from ternmq.broker.query.held import Held
 from ternmq.record.fact.state import CLIENT_SHOWN
 
 LOOKS: Final = 500
@@ -42,22 +42,22 @@ class NamePage(NamedTuple):
 
 
 def names(
-    ledger: Ledger, sort: Sort, position: int, above: int, limit: int, looks: int = LOOKS
+    held: Held, sort: Sort, position: int, above: int, limit: int, looks: int = LOOKS
 ) -> NamePage:
     """Return names of a sort with a number above ``above``, sorted by number.
 
     O(page): numbers that are examined and left out count towards the end of the page as well.
 
     Args:
-        ledger: The journal and what is computed from it.
+        held: The journal and what is computed from it.
         sort: Topics, groups or sessions.
         position: Leave out what was removed before this position.
         above: The last number of the page before.
         limit: Most names returned.
         looks: Most numbers examined.
     """
-    there, name_of = _there(ledger, sort)
-    gone = ledger.views.gone
+    there, name_of = _there(held, sort)
+    gone = held.views.gone
     found: list[Name] = []
     last = above
     for number in merge(there.behind(above), gone.numbers(sort).behind(above)):
@@ -73,9 +73,9 @@ def names(
     return NamePage(found, None)
 
 
-def _there(ledger: Ledger, sort: Sort) -> tuple[SortedKeys[int], Callable[[int], Name]]:
+def _there(held: Held, sort: Sort) -> tuple[SortedKeys[int], Callable[[int], Name]]:
     """Return the numbers of what exists, and a function that makes the name of one."""
-    catalog, sessions = ledger.views.catalog, ledger.views.sessions
+    catalog, sessions = held.views.catalog, held.views.sessions
 
     def topic(number: int) -> Name:
         return Name(number, catalog.topics[number].name)

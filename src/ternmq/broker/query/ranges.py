@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from ternmq.broker.catalog.catalog import Topic
-from ternmq.broker.ledger.ledger import Ledger
+from ternmq.broker.query.held import Held
 from ternmq.broker.query.messages import Queries
 from ternmq.journal.store import lookup
 
@@ -40,10 +40,10 @@ class Ranges:
     Not thread-safe: call it from the broker's loop.
     """
 
-    __slots__ = ("_ledger", "_queries")
+    __slots__ = ("_held", "_queries")
 
-    def __init__(self, ledger: Ledger, queries: Queries) -> None:
-        self._ledger = ledger
+    def __init__(self, held: Held, queries: Queries) -> None:
+        self._held = held
         self._queries = queries
 
     def of_queue(
@@ -67,12 +67,12 @@ class Ranges:
         if wanted is None:
             return Range(first, end, at, None, None, 0, 0)
         start = min(max(wanted.offset, first), end)
-        found = self._ledger.index.measure(
+        found = self._held.index.measure(
             topic.number, number, start, end, wanted.max_bytes or _UNBOUNDED
         )
         return Range(first, end, at, start, found.stop, found.stop_bytes, found.bytes)
 
     def _offset_at(self, topic: Topic, number: int, time_us: int, end: int) -> int:
-        ledger = self._ledger
-        found = lookup.offset_at_time(ledger.index, ledger.store, topic.number, number, time_us)
+        held = self._held
+        found = lookup.offset_at_time(held.index, held.store, topic.number, number, time_us)
         return end if found is None else min(found, end)

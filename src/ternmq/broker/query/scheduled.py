@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ternmq.broker.ledger.ledger import Ledger
+from ternmq.broker.query.held import Held
 from ternmq.broker.schedule.rowpages import ScheduledRow
 from ternmq.journal.cache.cold import WouldBlock
 from ternmq.model.errors import CorruptJournal, DiskReadError, MessageNotFound
@@ -45,10 +45,10 @@ class ScheduledQueries:
     Not thread-safe: call it from the broker's loop.
     """
 
-    __slots__ = ("_ledger",)
+    __slots__ = ("_held",)
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, held: Held) -> None:
+        self._held = held
 
     def hours(self, topic_name: str, after: int, limit: int) -> Hours:
         """Return hours in which rows of a topic are due, the earliest first.
@@ -61,7 +61,7 @@ class ScheduledQueries:
         Raises:
             UnknownTopic.
         """
-        views = self._ledger.views
+        views = self._held.views
         topic = views.schedule.topics.get(views.catalog.topic(topic_name).number)
         counts = {} if topic is None else topic.hours
         later = sorted([hour for hour in counts if hour > after])
@@ -89,11 +89,11 @@ class ScheduledQueries:
         Raises:
             UnknownTopic, WouldBlock.
         """
-        views = self._ledger.views
+        views = self._held.views
         topic = views.catalog.topic(topic_name).number
         most = min(limit, PAGE_ROWS)
         found, following = views.schedule.pages.scan(topic, since_us, until_us, first_entry, most)
-        records = _Records(self._ledger)
+        records = _Records(self._held)
         told: list[ScheduledInfo] = []
         for one in found:
             if records.bytes_read >= PAGE_BYTES:
@@ -112,10 +112,10 @@ class ScheduledQueries:
 class _Records:
     """Reads the records of a page; keeps the last one, as many rows may be in it."""
 
-    __slots__ = ("_batch", "_ledger", "_position", "_stored_us", "bytes_read")
+    __slots__ = ("_batch", "_held", "_position", "_stored_us", "bytes_read")
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, held: Held) -> None:
+        self._held = held
         self._position = -1
         self._stored_us = 0
         self._batch: Batch
@@ -129,7 +129,7 @@ class _Records:
             WouldBlock: bytes must be read first.
         """
         if one.position != self._position:
-            record = self._ledger.store.get(one.position)
+            record = self._held.store.get(one.position)
             stored = of_scheduled(record)
             self._batch = Batch(stored.batch)
             origin = stored.origin

@@ -28,12 +28,13 @@ import click
 
 from ternmq.cli.reach import contexts
 from ternmq.cli.reach.parameters import POSITIVE_DURATION
+from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import ExitCode, Failed, Interrupted, Terminated
 from ternmq.cli.terminal.problems import near, not_found
 from ternmq.client.connection.connecting import APP, TOKEN, URL, options_of
 from ternmq.model.errors import TernMQError, UnknownGroup, UnknownTopic
 from ternmq.model.printing import printable
-from ternmq.model.words import verb
+from ternmq.model.words import lasting, verb
 
 if TYPE_CHECKING:
     import asyncio
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from ternmq.client.connection.options import Options
 
 CONTEXT: Final = "TERNMQ_CONTEXT"
-_NAMES: Final = ("url", "app", "token", "context", "timeout")
+_NAMES: Final = ("url", "app", "token", "context", "timeout", "from_")
 _PROCESSING_S: Final = 600.0
 
 
@@ -172,6 +173,20 @@ def asks_broker(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
     return _command(function, run)
 
 
+def reads_broker(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Do the same for a command that only reads; the option ``--from`` says who is asked."""
+    option = click.option(
+        "--from",
+        "from_",
+        type=click.Choice(["primary", "replica"]),
+        default="primary",
+        help="Broker that is asked. A replica may be behind; a note says how far. "
+        "Default: primary.",
+    )
+    made: Callable[..., None] = option(_command(function, run_reading))
+    return made
+
+
 def administers(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Do the same with an ``AdminClient``, which imports less and so starts faster."""
     return _command(function, run_admin)
@@ -214,6 +229,31 @@ def run(work: Callable[[Client], Awaitable[None]], place: Where, timeout: float 
     from ternmq.client.client import Client
 
     _run(Client, work, place, timeout)
+
+
+def run_reading(
+    work: Callable[[Client], Awaitable[None]], place: Where, timeout: float = 10.0
+) -> None:
+    """Do the same, with the broker that the option ``--from`` names. Errors as ``run``."""
+    if click.get_current_context().params["from_"] == "primary":
+        run(work, place, timeout)
+        return
+    from ternmq.client.client import Client
+    from ternmq.client.connection.replica import ReplicaSession
+
+    async def noted(client: Client) -> None:
+        try:
+            await work(client)
+        finally:
+            output.note(_standing(client.behind()))
+
+    _run(lambda options: Client(options, session=ReplicaSession(options)), noted, place, timeout)
+
+
+def _standing(behind: timedelta | None) -> str:
+    if behind is None:
+        return "no replica answers: this was read from the primary"
+    return f"read from a replica, {lasting(behind // timedelta(microseconds=1))} behind"
 
 
 def run_admin(

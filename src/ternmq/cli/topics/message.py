@@ -10,7 +10,7 @@ import click
 from ternmq.cli.commands import Group
 from ternmq.cli.reach import archived
 from ternmq.cli.reach.arguments import topic_argument
-from ternmq.cli.reach.connection import asks_broker
+from ternmq.cli.reach.connection import reads_broker
 from ternmq.cli.reach.finding import only_queue
 from ternmq.cli.reach.parameters import COUNT, NAME, OFFSET, QUEUE, WHEN, check_one, check_span
 from ternmq.cli.terminal import output
@@ -37,7 +37,7 @@ def message() -> None:
 @click.option("--raw", is_flag=True, help="Print only the body, unchanged.")
 @archived.tables_option
 @output.json_option
-@asks_broker
+@reads_broker
 async def get(
     client: Client,
     place: str,
@@ -111,7 +111,7 @@ message.add_command(trace)
 )
 @archived.tables_option
 @output.ndjson_option
-@asks_broker
+@reads_broker
 async def find(
     client: Client,
     topic: str,

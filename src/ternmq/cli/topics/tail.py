@@ -14,7 +14,7 @@ import click
 
 from ternmq.cli.commands import Command
 from ternmq.cli.reach.arguments import topic_argument
-from ternmq.cli.reach.connection import asks_broker, connection_told
+from ternmq.cli.reach.connection import connection_told, reads_broker
 from ternmq.cli.reach.parameters import OFFSET, QUEUE, WHEN, unchangeable
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.shapes import line, plain
@@ -73,7 +73,7 @@ raw_option = click.option(
 @click.option("--queue", type=QUEUE, help="Only this queue.")
 @raw_option
 @output.ndjson_option
-@asks_broker
+@reads_broker
 async def tail(
     client: Client,
     topic: str,

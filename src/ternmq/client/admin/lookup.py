@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -12,7 +11,7 @@ from typing import Any, Final, TypeVar
 from ternmq.client.admin.places import queue_meant
 from ternmq.client.connection.session import Session
 from ternmq.client.content.codecs import Codecs
-from ternmq.client.content.message import message_id
+from ternmq.client.content.message import is_message_id, message_id
 from ternmq.client.content.validation import check_id, check_positive, span_us, text, whole
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.model.errors import InvalidRequest, MessageNotFound
@@ -23,7 +22,6 @@ from ternmq.wire.commands import Command
 T = TypeVar("T")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_ID: Final = re.compile(r"[0-9a-f]{1,16}:[0-9a-f]{1,16}\Z")
 _PAGE: Final = 1000
 
 
@@ -173,6 +171,7 @@ class Lookup:
         elif offset is None:
             raise InvalidRequest("give id= or offset=")
         else:
+            await self._session.ready()
             queue = await queue_meant(self._session, topic, queue)
             page = await self._find(control.Find(topic=topic, queue=queue, offset=offset))
         if not page.found:
@@ -226,12 +225,8 @@ class Lookup:
         return found
 
     async def _find(self, asked: control.Find) -> control.FoundPage:
+        await self._session.ready()
         return await self._session.control(Command.FIND, asked, control.FoundPage)
-
-
-def is_message_id(id_: str) -> bool:
-    """Return whether a text looks like a message id of the broker."""
-    return _ID.match(id_) is not None
 
 
 def of_us(time_us: int) -> datetime:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from ternmq.client.admin.lookup import is_message_id
 from ternmq.client.connection.session import Session
-from ternmq.client.content.message import Receipt
+from ternmq.client.content.message import Receipt, is_message_id
 from ternmq.client.content.validation import text
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.model.errors import InvalidRequest, MessageNotFound

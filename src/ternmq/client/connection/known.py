@@ -61,6 +61,37 @@ class Known:
         """The learned addresses; none of them is in the URL."""
         return list(self._learned)
 
+    def replicas(self) -> Sequence[Address]:
+        """Return where the brokers are that can take over from the primary, by name."""
+        route = self._route
+        if route is None:
+            return []
+        known = {*self._base, *self._learned}
+        found: list[Address] = []
+        for broker in route.brokers:
+            if not _is_replica(broker, route):
+                continue
+            served = self._served.get(broker.name)
+            places = self._places(broker) if served not in known else [served]
+            found += [one for one in places if one in known][:1]
+        return found
+
+    def is_replica(self, name: str) -> bool:
+        """Return whether a broker can take over from the primary, by the newest route."""
+        route = self._route
+        if route is None:
+            return False
+        return any(one.name == name and _is_replica(one, route) for one in route.brokers)
+
+    def share(self, other: Known) -> None:
+        """Learn what is known to another object with the same addresses in its URL."""
+        route = other._route
+        if route is None or (self._route is not None and _is_newer(self._route, route)):
+            return
+        self._route = route
+        self._learned = other._learned
+        self._served = MappingProxyType({**other._served, **self._served})
+
     def trusts(self, address: Address) -> bool:
         """Return whether the URL has an address, or a broker there has served this client."""
         return address in self._base or address in self._served.values()
@@ -199,6 +230,10 @@ class Known:
             if place.port and not place.is_everywhere:
                 found.append(made)
         return found
+
+
+def _is_replica(broker: control.BrokerRoute, route: control.BrokerGroupRoute) -> bool:
+    return broker.role == "member" and broker.name != route.primary
 
 
 def _is_newer(one: control.BrokerGroupRoute, other: control.BrokerGroupRoute) -> bool:

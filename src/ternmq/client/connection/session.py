@@ -127,6 +127,9 @@ class Session:
         known: The addresses of the broker group. Callable from any thread.
     """
 
+    only_reads = False
+    """Whether it may be served by a broker that follows, which may lack what another one had."""
+
     def __init__(self, options: Options, *, served: bool = False) -> None:
         self._served = served
         self.options = options
@@ -438,8 +441,11 @@ class Session:
         return self.known.in_order(self.address, stepped_down=self._stepped_down)
 
     def _new_link(self) -> Link:
+        return Link(self.loop, self, self._hello(), self.traffic)
+
+    def _hello(self) -> control.Hello:
         options = self.options
-        hello = control.Hello(
+        return control.Hello(
             app=options.app,
             token=options.token,
             client=self.client,
@@ -449,7 +455,6 @@ class Session:
             pid=os.getpid(),
             routes=True,
         )
-        return Link(self.loop, self, hello, self.traffic)
 
     def _give_up(self, error: TernMQError) -> None:
         # At DEBUG: waiting callers get the error, later ones get it from their own attempt.
@@ -480,12 +485,14 @@ class Session:
         self.broker_time.told(welcome.now_us, greeted_us)
         resumed = welcome.resumed
         if self._lost_at is not None:
+            before_it = "it was at" if self.only_reads else "the primary was"
             log.info(
                 "connected to %s%s after %.1f s%s%s", address,
                 " again" if address == last else "",
                 self._opened_at - self._lost_at,
-                "" if address == last else f"; the primary was {last}",
-                "" if resumed else ", with a new session: the broker no longer has the old one",
+                "" if address == last else f"; {before_it} {last}",
+                "" if resumed or self.only_reads else
+                ", with a new session: the broker no longer has the old one",
             )  # fmt: skip
             if before is not None and before.software != welcome.software:
                 log.info("the broker runs %s now", welcome.software or "an older version")
@@ -580,6 +587,13 @@ class Session:
             member.writable()
 
     # -- requests
+
+    async def ready(self) -> None:
+        """Prepare for a read; see ``ReplicaSession``."""
+
+    async def elsewhere(self) -> bool:
+        """Return whether another broker is asked from now on: this one lacks what was there."""
+        return False
 
     async def ask(
         self,

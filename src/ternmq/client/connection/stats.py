@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-CONNECTIONS: int = 2
-"""Most connections of a client at one time: the shared one, and that of the keeper, made when the
-first lease needs to be extended."""
+CONNECTIONS: int = 3
+"""Most connections of a client at one time: the shared one, that of the keeper, made when the first
+lease needs to be extended, and that to a replica, made for the first read from one."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -14,7 +14,8 @@ class ClientStats:
     """Counts of a client since it was made; see ``Client.stats``.
 
     Attributes:
-        connections_open: Open connections: at most 2, the second one only to extend leases.
+        connections_open: Open connections: at most 3, the second one only to extend leases, the
+            third one only to read from a replica.
         connections_opened: Connections made so far; all requests share one as long as it lasts.
         reconnects: Those among them that replaced a lost one.
         requests: Requests sent to the broker, heartbeats included.

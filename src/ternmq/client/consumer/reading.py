@@ -28,6 +28,8 @@ from ternmq.wire.commands import Command
 _ROWS: Final = 1000
 _LAST_OFFSET: Final = 2**63 - 1
 _WAIT: Final = 20.0
+_LACKING_MS: Final = 2000
+"""Longest wait for rows that another broker had, before the primary is asked."""
 _UNTIL_THERE: Final = Backoff(0.1, 1.0)
 
 
@@ -68,6 +70,7 @@ async def read(
     session: Session, codecs: Codecs, topic: str, queue: int | None, span: ReadRange
 ) -> AsyncIterator[Delivery]:
     """Yield the messages of a topic as ``Client.read``."""
+    await session.ready()
     anew = session.anew
     infos = await _queues(session, topic)
     if not infos:
@@ -153,10 +156,13 @@ class _Reader:
             stop = await _place(session, topic, queue, info, span.stop)
         else:
             stop = 2**63 if span.follow else info.next
+        lacks = False
+        """The broker lacks a row that was there: another one, which was asked before, had it."""
         while offset < stop:
+            await session.ready()
             wait_ms = int(_WAIT * 1000) if span.follow or span.stop is not None else 0
             if offset < info.next:
-                wait_ms = 0
+                wait_ms = _LACKING_MS if lacks else 0
             most = min(_ROWS, stop - offset)
             body = await session.ask(
                 Command.READ,
@@ -166,9 +172,14 @@ class _Reader:
             )
             rows = bodies.unpack_rows(body)
             if rows.stop <= rows.start:
+                there = offset < info.next and session.only_reads
+                if there and (not lacks or await session.elsewhere()):
+                    lacks = True
+                    continue
                 if not span.follow:
                     return
                 continue
+            lacks = False
             run = bodies.Run(rows.start, rows.stop - rows.start, 1, 1)
             for chunk in chunks_of(queue, rows.records, [run]):
                 for index in range(chunk.count):

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Final
 
+from ternmq.model.errors import InvalidRequest
 from ternmq.model.outcomes import Failure, Receipt, message_id
 
-__all__ = ["Failure", "Message", "Queue", "Receipt", "Selector", "message_id"]
+__all__ = [
+    "Failure", "Message", "MessageId", "Queue", "Receipt", "Selector", "is_message_id",
+    "message_id", "parse_id",
+]  # fmt: skip
+
+_ID: Final = re.compile(r"[0-9a-f]{1,16}:[0-9a-f]{1,16}")
 
 _NO_HEADERS: Mapping[str, str] = {}
 
@@ -53,3 +61,36 @@ Selector = Callable[[Message, Sequence[int]], int]
 Queue = int | Selector
 """The queue of a message: its number, or a function that returns it, given the ``Message`` and the
 numbers of the topic's queues."""
+
+
+@dataclass(slots=True, frozen=True)
+class MessageId:
+    """The parts of a message's id; ``parse_id`` returns it, ``str`` writes it.
+
+    Attributes:
+        producer: Number of the producer: 64 random bits, which its client chose.
+        sequence: Number of the message among those of the producer.
+    """
+
+    producer: int
+    sequence: int
+
+    def __str__(self) -> str:
+        return message_id(self.producer, self.sequence)
+
+
+def is_message_id(text: str) -> bool:
+    """Return whether a text looks like a message id of the broker."""
+    return _ID.fullmatch(text) is not None
+
+
+def parse_id(id: str) -> MessageId:  # noqa: A002
+    """Return the parts of a message's id, such as ``Receipt.id`` or ``Delivery.id``.
+
+    Raises:
+        InvalidRequest: It is not an id of the broker.
+    """
+    if not is_message_id(str(id)):  # of any type: the caller may use no type checker
+        raise InvalidRequest(f"{id!r:.100} is not a message id; an id looks like 9f3c...:1a")
+    producer, _, sequence = str(id).partition(":")
+    return MessageId(int(producer, 16), int(sequence, 16))

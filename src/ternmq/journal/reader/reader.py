@@ -37,6 +37,7 @@ from ternmq.record.fact import (
     facts,
     messages,
     moved,
+    numbers,
     replay,
     schedule,
     transactions,
@@ -429,6 +430,8 @@ def _client(record: RawRecord) -> dict[str, object]:
             return {"left": msgspec.to_builtins(control.unpack_left(body))}
         case Kind.ALARM:
             return {"alarm": msgspec.to_builtins(control.unpack_alarm(body))}
+        case Kind.NUMBERS:
+            return msgspec.structs.asdict(numbers.unpack(body))
         case _:
             return {}
 

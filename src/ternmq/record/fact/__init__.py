@@ -2,7 +2,7 @@
 
 Reading order: ``header``, ``messages``, ``facts`` (pulls, settles, ends), ``control`` (topics,
 groups, apps, sessions), ``state`` with ``stateset`` (STATE), ``moved``, ``replay``,
-``transactions``, ``checked``, ``schedule``.
+``transactions``, ``checked``, ``schedule``, ``numbers``.
 
 Invariant: each layout is stated above its codec, as in ``docs/format``.
 """

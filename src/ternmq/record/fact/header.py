@@ -74,6 +74,7 @@ class Kind(enum.IntEnum):
     RESOLVED = 21
     REPLAY = 22
     CHECKED = 24
+    NUMBERS = 25
 
 
 class Header(NamedTuple):

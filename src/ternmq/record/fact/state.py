@@ -45,6 +45,9 @@ Rulers::
 
     SCHEDULED   0  u32 rows, u32 0, then the columns of ``broker/schedule/page``
     ROWS
+
+    NUMBERS     0  u64 one above the highest number of the page's deleted topics (0: none)
+                8  x (u32 topic, u32 0, u64 next number)
 """
 
 from __future__ import annotations
@@ -80,6 +83,7 @@ HOLDS: Final = 20
 GONE: Final = 21
 GIVEN: Final = 22
 EXPIRING: Final = 23
+NUMBERS: Final = 24
 """Types of STATE objects. Numbers are never reused."""
 
 CLIENT_SHOWN: Final = 8
@@ -106,6 +110,9 @@ TRANSACTION_ENTRY: Final = struct.Struct("<QQIIII")
 PREPARED_ROWS_ENTRY: Final = struct.Struct("<IIQq")
 SCHEDULE_ENTRY: Final = struct.Struct("<IIqQQ")
 SCHEDULED_ROWS_HEAD: Final = struct.Struct("<II")
+NUMBERS_HEAD: Final = struct.Struct("<Q")
+NUMBERS_ENTRY: Final = struct.Struct("<I4xQ")
+"""An entry of NUMBERS: topic, its next number."""
 
 
 class Global(msgspec.Struct, frozen=True):
@@ -119,6 +126,7 @@ class Global(msgspec.Struct, frozen=True):
     next_writer: int = 1
     next_transaction: int = 1
     next_entry: int = 1
+    next_reserve: int = 0
 
 
 class TopicState(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from ternmq.model.errors import InvalidRequest
 from ternmq.reliable.inbox.claims import ClaimStore
 from ternmq.reliable.inbox.entry import Entry, consumer_of, id_bytes
 from ternmq.reliable.inbox.memory import MemoryClaims
+from ternmq.reliable.inbox.redis import claims_of
 from ternmq.reliable.inbox.shards import Shards, check_names
 from ternmq.reliable.inbox.sql import SqlStore
 from ternmq.reliable.inbox.stats import InboxStats
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 WAIT_S: Final = 5.0
 """How long a handler waits for another one with the same id."""
+CLAIM_S: Final = 300.0
+"""How long a claim in Redis lasts."""
 MEMORY: Final = 1_000_000
 """Most messages that an inbox in memory remembers."""
 
@@ -32,6 +35,7 @@ class Inbox:
 
     In a database, the memory of a message and the effect of its handler are one transaction: the
     effect happens once. ``Inbox.memory`` is for tests, and for effects that end with the process.
+    ``Inbox.redis`` is for effects that are in no database.
 
     Making it does no I/O. A thread that removes old rows begins with the first message: of all
     processes with an inbox on a database, one removes them at a time. Callable from any thread.
@@ -94,6 +98,36 @@ class Inbox:
         made = cls.__new__(cls)
         store = ClaimStore(MemoryClaims(limit), length_of("wait", wait))
         made._set(store)  # noqa: SLF001 - of this class
+        return made
+
+    @classmethod
+    def redis(
+        cls,
+        url: str,
+        *,
+        claim: float | timedelta = CLAIM_S,
+        wait: float | timedelta = WAIT_S,
+    ) -> Self:
+        """Return an inbox in Redis; it needs ``pip install 'ternmq[redis]'``. No I/O here.
+
+        A handler claims a message, runs, and marks it as done. If its process dies in between, the
+        message is handled again when the claim ends: **at least once** across a crash, unlike in a
+        database.
+
+        Args:
+            url: As ``redis-py`` takes it: ``redis://host:6379/0``.
+            claim: How long a claim lasts: longer than any handler runs, or another handler may run
+                beside it.
+            wait: As for a database.
+
+        Raises:
+            InvalidRequest: A value is not valid, or the package is missing.
+        """
+        claim_ms = round(length_of("claim", claim) * 1000)
+        wait_s = length_of("wait", wait)
+        claims = claims_of(text("url", url), claim_ms)
+        made = cls.__new__(cls)
+        made._set(ClaimStore(claims, wait_s))  # noqa: SLF001 - of this class
         return made
 
     def _set(self, store: Store) -> None:

@@ -12,7 +12,7 @@ from ternmq.model.specs import ProducerGroupSpec, Unanswered, check_name
 from ternmq.model.transaction_ids import transaction_id
 from ternmq.record.fact.header import HEADER_BYTES
 from ternmq.record.fact.messages import TOPIC_QUEUE
-from ternmq.server.commands.control import Answer, ControlCommands
+from ternmq.server.commands.control import Answer, BrokerCommands
 from ternmq.server.commands.sends import check_bodies
 from ternmq.server.desk.desk import Desk
 from ternmq.server.desk.first_use import make_topic, may_make_topic
@@ -30,7 +30,7 @@ class _Sight(NamedTuple):
     """The app acts as an operator, not as the owner of the transaction."""
 
 
-class CheckedCommands(ControlCommands):
+class CheckedCommands(BrokerCommands):
     """Handlers of these commands. Not thread-safe: call it from the broker's loop.
 
     A transaction belongs to the app that opened it, and this app must have the right to produce to

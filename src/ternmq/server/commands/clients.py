@@ -12,7 +12,7 @@ from ternmq.broker.query.messages import Queries
 from ternmq.model.errors import Forbidden, InvalidRequest
 from ternmq.model.specs import check_name
 from ternmq.record.fact.control import Count, Grant, SequenceRange
-from ternmq.server.commands.control import Answer, ControlCommands
+from ternmq.server.commands.control import Answer, BrokerCommands
 from ternmq.server.desk.desk import Desk
 from ternmq.server.desk.routing import Routing
 from ternmq.server.desk.telling import Telling
@@ -35,7 +35,7 @@ _CHECKED: Final = frozenset(
 """Commands whose rights depend only on the topic and group that a request names."""
 
 
-class ClientCommands(ControlCommands):
+class ClientCommands(BrokerCommands):
     """Handlers about clients, apps and status. Not thread-safe: call it from the broker's loop."""
 
     def __init__(

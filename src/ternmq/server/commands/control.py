@@ -9,11 +9,13 @@ from typing import TypeVar
 import msgspec
 
 from ternmq.access import Authoriser
+from ternmq.broker.broker import Broker
 from ternmq.broker.query.listings import Listings
 from ternmq.broker.query.messages import Queries
 from ternmq.model.transaction_ids import transaction_id
-from ternmq.server.desk.desk import Desk
+from ternmq.server.desk.desk import Desk, ReadingDesk
 from ternmq.server.desk.whole_lists import WholeList
+from ternmq.server.engine.engine import Core
 from ternmq.server.telemetry.audit import CHANGES
 from ternmq.wire import control
 from ternmq.wire.commands import TABLE, Command, Scope
@@ -27,7 +29,7 @@ Answer = tuple[msgspec.Struct, int]
 
 
 class ControlCommands:
-    """Base of the handlers. Not thread-safe: call it from the broker's loop.
+    """Base of handlers that only read. Not thread-safe: call it from the broker's loop.
 
     Args:
         desk: State shared by all callers.
@@ -38,13 +40,13 @@ class ControlCommands:
         handlers: Command -> handler; subclasses fill it.
     """
 
-    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+    def __init__(self, desk: ReadingDesk, authoriser: Authoriser, queries: Queries) -> None:
         self._desk = desk
         self._core = desk.core
         self._broker = desk.core.broker
         self._authoriser = authoriser
         self._queries = queries
-        self._listings = Listings(desk.core.broker.ledger, desk.core.broker.parking)
+        self._listings = Listings(desk.core.broker)
         self.handlers: dict[Command, Handler] = {}
 
     def control(
@@ -98,6 +100,18 @@ class ControlCommands:
                 caller.app, caller.address, command, topic or "", group or "", **_about(asked)
             )
         caller.answer(request, control.encode(answer), position)
+
+
+class BrokerCommands(ControlCommands):
+    """Base of handlers that need a broker that leads. Not thread-safe: the broker's loop only."""
+
+    _desk: Desk
+    _core: Core
+    _broker: Broker
+
+    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+        super().__init__(desk, authoriser, queries)
+        self._listings = Listings(desk.core.broker, desk.core.broker.parking)
 
 
 def _about(asked: msgspec.Struct) -> dict[str, str]:

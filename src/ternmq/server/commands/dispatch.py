@@ -24,7 +24,7 @@ from ternmq.model.errors import (
     TernMQError,
 )
 from ternmq.server.commands.sends import MessageCommands
-from ternmq.server.desk.desk import Desk
+from ternmq.server.desk.desk import Desk, ReadingDesk
 from ternmq.server.desk.late import LATE
 from ternmq.server.desk.sessions import Sessions
 from ternmq.wire.commands import TABLE, Command
@@ -39,61 +39,25 @@ IN_ORDER: Final = frozenset({Command.SEND})
 as well."""
 
 
-class Dispatcher:
-    """The one place where requests enter the broker.
+class Runner:
+    """Runs requests. Not thread-safe: call it from the broker's loop.
 
     Args:
         desk: State shared by all callers.
-        sessions: Sessions and their callers.
-        authoriser: Checks the token of a HELLO.
         handlers: For every command of the table but HELLO.
-        welcome: Makes the answer to HELLO.
-        messages: The handlers whose requests may wait.
 
     Raises:
         ValueError: A command has no handler, or a handler no command.
     """
 
-    def __init__(
-        self,
-        desk: Desk,
-        sessions: Sessions,
-        authoriser: Authoriser,
-        handlers: Mapping[Command, Handler],
-        welcome: Callable[[Joined], Welcome],
-        messages: MessageCommands,
-    ) -> None:
+    def __init__(self, desk: ReadingDesk, handlers: Mapping[Command, Handler]) -> None:
         wanted = TABLE.keys() - {Command.HELLO}
         if handlers.keys() != wanted:
             raise ValueError(
                 f"commands without handler, or the reverse: {handlers.keys() ^ wanted}"
             )
-        self.welcome = welcome
-        self.withdraw = messages.withdraw
-        self.end_all = messages.end_all
         self._desk = desk
-        self._sessions = sessions
-        self._authoriser = authoriser
         self._handlers = dict(handlers)
-
-    def greet(self, caller: Caller, hello: Hello) -> Joined:
-        """Authenticate a client and give it a session; see ``Commands.greet``."""
-        self._authoriser.authenticate(hello.app, hello.token)
-        caller.enter(hello.app)
-        joined = self._sessions.enter(caller, hello.app, hello, caller.address)
-        caller.app = hello.app
-        self._desk.callers.add(caller)
-        return joined
-
-    def gone(self, caller: Caller) -> None:
-        """Forget a client that is gone; see ``Commands.gone``."""
-        self._desk.callers.discard(caller)
-        self._desk.late.drop(caller)
-        self._desk.core.cold_reads.forget(caller)
-        self.withdraw(caller)
-        self._desk.checkers.gone(caller)
-        self._desk.route_watchers.discard(caller)
-        self._sessions.gone(caller, caller.session)
 
     def run(self, caller: Caller, request: Request) -> None:
         """Run a request, or queue it if it is a late one; every error is answered or fatal."""
@@ -143,3 +107,56 @@ class Dispatcher:
         self.run(caller, request)
         if in_order:
             caller.go_on()
+
+
+class Dispatcher(Runner):
+    """The one place where requests enter a broker that leads.
+
+    Args:
+        desk: State shared by all callers.
+        sessions: Sessions and their callers.
+        authoriser: Checks the token of a HELLO.
+        handlers: For every command of the table but HELLO.
+        welcome: Makes the answer to HELLO.
+        messages: The handlers whose requests may wait.
+
+    Raises:
+        ValueError: A command has no handler, or a handler no command.
+    """
+
+    _desk: Desk
+
+    def __init__(
+        self,
+        desk: Desk,
+        sessions: Sessions,
+        authoriser: Authoriser,
+        handlers: Mapping[Command, Handler],
+        welcome: Callable[[Joined], Welcome],
+        messages: MessageCommands,
+    ) -> None:
+        super().__init__(desk, handlers)
+        self.welcome = welcome
+        self.withdraw = messages.withdraw
+        self.end_all = messages.end_all
+        self._sessions = sessions
+        self._authoriser = authoriser
+
+    def greet(self, caller: Caller, hello: Hello) -> Joined:
+        """Authenticate a client and give it a session; see ``Commands.greet``."""
+        self._authoriser.authenticate(hello.app, hello.token)
+        caller.enter(hello.app)
+        joined = self._sessions.enter(caller, hello.app, hello, caller.address)
+        caller.app = hello.app
+        self._desk.callers.add(caller)
+        return joined
+
+    def gone(self, caller: Caller) -> None:
+        """Forget a client that is gone; see ``Commands.gone``."""
+        self._desk.callers.discard(caller)
+        self._desk.late.drop(caller)
+        self._desk.core.cold_reads.forget(caller)
+        self.withdraw(caller)
+        self._desk.checkers.gone(caller)
+        self._desk.route_watchers.discard(caller)
+        self._sessions.gone(caller, caller.session)

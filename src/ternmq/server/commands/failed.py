@@ -14,7 +14,7 @@ from ternmq.journal.store.lookup import Cursor, Found
 from ternmq.model.errors import InvalidRequest, MessageNotFound
 from ternmq.record.fact.facts import Cause, LeasedRun, Outcome
 from ternmq.record.fact.moved import FailureEntry
-from ternmq.server.commands.control import Answer, ControlCommands
+from ternmq.server.commands.control import Answer, BrokerCommands, ControlCommands
 from ternmq.server.commands.lookup import (
     PAGE_BYTES,
     cursor_of,
@@ -23,7 +23,7 @@ from ternmq.server.commands.lookup import (
     message_id,
     message_of,
 )
-from ternmq.server.desk.desk import Desk
+from ternmq.server.desk.desk import Desk, ReadingDesk
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 from ternmq.wire.port import Caller
@@ -32,27 +32,21 @@ READ_BYTES: Final = 2 << 20
 """Most bytes that are read for a page of failed messages: some are small parts of large batches."""
 
 
-class FailedCommands(ControlCommands):
-    """Handlers that find, count, list, retry and delete failed messages.
+class FailedLists(ControlCommands):
+    """Handlers that find, count and list failed messages.
 
     Not thread-safe: call it from the broker's loop.
     """
 
-    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+    def __init__(self, desk: ReadingDesk, authoriser: Authoriser, queries: Queries) -> None:
         super().__init__(desk, authoriser, queries)
-        self._search = FailedSearch(desk.core.broker.ledger)
+        self._search = FailedSearch(desk.core.broker)
         self.handlers |= {
             Command.FAILED_QUERY: self.control(
                 Command.FAILED_QUERY, control.FailedQuery, self.query
             ),
             Command.FAILED_LIST: self.control(
                 Command.FAILED_LIST, control.FailedList, self.list_failed
-            ),
-            Command.FAILED_RETRY: self.control(
-                Command.FAILED_RETRY, control.FailedRetry, self.retry_failed
-            ),
-            Command.FAILED_DELETE: self.control(
-                Command.FAILED_DELETE, control.FailedDelete, self.delete_failed
             ),
         }
 
@@ -157,6 +151,25 @@ class FailedCommands(ControlCommands):
             message=message,
             dead=row.dead,
         )
+
+
+class FailedCommands(BrokerCommands):
+    """Handlers that retry and delete failed messages.
+
+    Not thread-safe: call it from the broker's loop.
+    """
+
+    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+        super().__init__(desk, authoriser, queries)
+        self._search = FailedSearch(desk.core.broker)
+        self.handlers |= {
+            Command.FAILED_RETRY: self.control(
+                Command.FAILED_RETRY, control.FailedRetry, self.retry_failed
+            ),
+            Command.FAILED_DELETE: self.control(
+                Command.FAILED_DELETE, control.FailedDelete, self.delete_failed
+            ),
+        }
 
     def retry_failed(self, caller: Caller, asked: control.FailedRetry) -> Answer:
         """FAILED_RETRY: deliver waiting or held rows again now."""

@@ -15,7 +15,7 @@ from ternmq.broker.query.messages import Queries
 from ternmq.broker.query.names import Name, names
 from ternmq.model.errors import InvalidRequest, UnknownTopic
 from ternmq.model.specs import check_name
-from ternmq.server.commands.control import Answer, ControlCommands
+from ternmq.server.commands.control import Answer, BrokerCommands
 from ternmq.server.commands.range_reads import RangeReads
 from ternmq.server.desk.desk import Desk
 from ternmq.wire import control
@@ -30,7 +30,7 @@ is a section's letter and the last number, or name, of the page before."""
 _SECTIONS_SORTS: Final = {"t": Sort.TOPIC, "g": Sort.GROUP, "s": Sort.SESSION}
 
 
-class BulkCommands(ControlCommands):
+class BulkCommands(BrokerCommands):
     """Handlers of the pipelines' commands. Not thread-safe: call it from the broker's loop."""
 
     def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:

@@ -16,7 +16,7 @@ from ternmq.model.types import Position
 from ternmq.record.batch.batch import Batch, Compression, slice_batch
 from ternmq.server.commands.control import Answer, ControlCommands
 from ternmq.server.commands.rows import SMALL_BYTES
-from ternmq.server.desk.desk import Desk
+from ternmq.server.desk.desk import ReadingDesk
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 from ternmq.wire.port import Caller
@@ -33,7 +33,7 @@ class LookupCommands(ControlCommands):
     Not thread-safe: call it from the broker's loop.
     """
 
-    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+    def __init__(self, desk: ReadingDesk, authoriser: Authoriser, queries: Queries) -> None:
         super().__init__(desk, authoriser, queries)
         self.handlers |= {
             Command.FIND: self.control(Command.FIND, control.Find, self.find),

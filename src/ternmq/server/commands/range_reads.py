@@ -16,7 +16,7 @@ from ternmq.broker.query.messages import Queries
 from ternmq.broker.query.ranges import Ranges, Wanted
 from ternmq.journal.cache.cold import WouldBlock
 from ternmq.model.errors import CorruptJournal, DiskReadError, InvalidRequest, UnknownQueue
-from ternmq.server.desk.desk import Desk
+from ternmq.server.desk.desk import ReadingDesk
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 from ternmq.wire.control.bulk import MAX_QUEUES
@@ -48,12 +48,12 @@ class _Work(NamedTuple):
 class RangeReads:
     """Handler of QUEUE_RANGES. Not thread-safe: call it from the broker's loop."""
 
-    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+    def __init__(self, desk: ReadingDesk, authoriser: Authoriser, queries: Queries) -> None:
         self._desk = desk
         self._core = desk.core
         self._catalog = desk.core.broker.views.catalog
         self._authoriser = authoriser
-        self._ranges = Ranges(desk.core.broker.ledger, queries)
+        self._ranges = Ranges(desk.core.broker, queries)
 
     def ranges(self, caller: Caller, request: Request) -> None:
         """QUEUE_RANGES: what the queues of many topics hold."""

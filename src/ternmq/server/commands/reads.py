@@ -13,7 +13,7 @@ from ternmq.access import Authoriser
 from ternmq.broker.query.messages import Queries
 from ternmq.server.commands.rows import records_of
 from ternmq.server.commands.waits import Wait, Waiting, check_id, wait_us
-from ternmq.server.desk.desk import Desk
+from ternmq.server.desk.desk import ReadingDesk
 from ternmq.wire import bodies
 from ternmq.wire.commands import Command
 from ternmq.wire.port import Caller
@@ -32,7 +32,7 @@ QueueNumbers = tuple[int, int]
 class ReadCommands:
     """Handler of READ, and parked reads. Not thread-safe: call it from the broker's loop."""
 
-    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+    def __init__(self, desk: ReadingDesk, authoriser: Authoriser, queries: Queries) -> None:
         self._desk = desk
         self._core = desk.core
         self._broker = desk.core.broker

@@ -11,7 +11,7 @@ from ternmq.broker.query.messages import Queries
 from ternmq.journal.store.lookup import Found, State
 from ternmq.model.errors import InvalidRequest, MessageNotFound
 from ternmq.record.fact.facts import Span
-from ternmq.server.commands.control import Answer, ControlCommands
+from ternmq.server.commands.control import Answer, BrokerCommands
 from ternmq.server.commands.failed import selection_of
 from ternmq.server.commands.lookup import is_message_id, message_id
 from ternmq.server.desk.desk import Desk
@@ -20,12 +20,12 @@ from ternmq.wire.commands import Command
 from ternmq.wire.port import Caller
 
 
-class ReplayCommands(ControlCommands):
+class ReplayCommands(BrokerCommands):
     """Handlers of replay and redrive. Not thread-safe: call it from the broker's loop."""
 
     def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
         super().__init__(desk, authoriser, queries)
-        self._search = FailedSearch(desk.core.broker.ledger)
+        self._search = FailedSearch(desk.core.broker)
         self.handlers |= {
             Command.GROUP_REPLAY: self.control(
                 Command.GROUP_REPLAY, control.GroupReplay, self.replay

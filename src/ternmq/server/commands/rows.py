@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ternmq.broker.broker import Broker
 from ternmq.broker.catalog.catalog import Topic
+from ternmq.broker.query.held import Held
 from ternmq.journal.index.tail import Places
 from ternmq.model.errors import MessageNotFound
 from ternmq.record.batch.batch import Batch, Compression, slice_batch
@@ -34,12 +34,12 @@ Span = tuple[int, int]
 
 
 def records_of(
-    broker: Broker, topic: Topic, queue: int, spans: Sequence[Span], places: Sequence[Places]
+    held: Held, topic: Topic, queue: int, spans: Sequence[Span], places: Sequence[Places]
 ) -> list[bytes]:
     """Return the records that hold the rows of ``spans``, ready for the wire.
 
     Args:
-        broker: The core.
+        held: What is read.
         topic: The topic.
         queue: Number of the queue.
         spans: Requested offsets, each ``[start, stop)``.
@@ -49,7 +49,7 @@ def records_of(
         WouldBlock: The disk is needed; nothing was changed, call again after its job.
         MessageNotFound: Retention has removed these rows meanwhile.
     """
-    store = broker.store
+    store = held.store
     try:
         if len(places) == 1:
             records = store.gather(places[0])
@@ -60,7 +60,7 @@ def records_of(
                 by_position.update(zip(one.positions, store.gather(one), strict=True))
             records = list(by_position.values())
     except MessageNotFound:
-        records = _found_again(broker, topic, queue, spans)
+        records = _found_again(held, topic, queue, spans)
     if len(spans) == 1 and len(records) > 2 and _all_singles(records):
         return records
     return [part for record in records for part in _parts(record, topic, spans)]
@@ -85,22 +85,22 @@ def _all_singles(records: Sequence[bytes]) -> bool:
     return all(len(record) <= SMALL_BYTES and record[KIND_AT] == _MESSAGES for record in records)
 
 
-def _found_again(broker: Broker, topic: Topic, queue: int, spans: Sequence[Span]) -> list[bytes]:
+def _found_again(held: Held, topic: Topic, queue: int, spans: Sequence[Span]) -> list[bytes]:
     """Look every row up again: its segment was removed since the decision, and it was copied."""
     found: dict[int, bytes] = {}
     for start, stop in spans:
         for offset in range(start, stop):
-            places = broker.index.locate(topic.number, queue, offset, offset + 1, 1)
+            places = held.index.locate(topic.number, queue, offset, offset + 1, 1)
             if places.positions:
                 position = places.positions[0]
                 if position not in found:
-                    found[position] = broker.store.at_place(places, 0)
+                    found[position] = held.store.at_place(places, 0)
                 continue
-            copy = broker.index.moved(topic.number, queue, offset)
+            copy = held.index.moved(topic.number, queue, offset)
             if copy is None:
                 raise MessageNotFound(f"offset {offset} of queue {queue} is not kept any more")
             if copy.position not in found:
-                found[copy.position] = broker.store.get(copy.position)
+                found[copy.position] = held.store.get(copy.position)
     return list(found.values())
 
 

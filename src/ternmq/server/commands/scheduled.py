@@ -6,9 +6,9 @@ from ternmq.access import Authoriser
 from ternmq.broker.query.messages import Queries
 from ternmq.broker.query.scheduled import ScheduledQueries
 from ternmq.model.errors import Forbidden, InvalidRequest
-from ternmq.server.commands.control import Answer, ControlCommands
+from ternmq.server.commands.control import Answer, BrokerCommands, ControlCommands
 from ternmq.server.commands.lookup import message_id
-from ternmq.server.desk.desk import Desk
+from ternmq.server.desk.desk import Desk, ReadingDesk
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 from ternmq.wire.port import Caller
@@ -17,14 +17,13 @@ from ternmq.wire.session import Request
 _LARGEST_ENTRY = 2**64 - 1
 
 
-class ScheduleCommands(ControlCommands):
-    """Handlers of these commands. Not thread-safe: call it from the broker's loop."""
+class ScheduleLists(ControlCommands):
+    """Handlers that list scheduled messages. Not thread-safe: call it from the broker's loop."""
 
-    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+    def __init__(self, desk: ReadingDesk, authoriser: Authoriser, queries: Queries) -> None:
         super().__init__(desk, authoriser, queries)
-        self._scheduled = ScheduledQueries(desk.core.broker.ledger)
+        self._scheduled = ScheduledQueries(desk.core.broker)
         self.handlers |= {
-            Command.SCHEDULE_CANCEL: self.cancel,
             Command.SCHEDULE_LIST: self.control(
                 Command.SCHEDULE_LIST, control.ScheduleList, self.list_rows
             ),
@@ -32,6 +31,28 @@ class ScheduleCommands(ControlCommands):
                 Command.SCHEDULE_HOURS, control.ScheduleHours, self.list_hours
             ),
         }
+
+    def list_rows(self, caller: Caller, asked: control.ScheduleList) -> Answer:
+        """SCHEDULE_LIST: a page of the scheduled messages of a topic."""
+        first = _number(asked.after)
+        page = self._scheduled.rows(asked.topic, asked.since_us, asked.until_us, first, asked.limit)
+        following = "" if page.next is None else str(page.next)
+        answer = control.ScheduledPage(messages=page.rows, next=following)
+        return answer, self._broker.journal.end
+
+    def list_hours(self, caller: Caller, asked: control.ScheduleHours) -> Answer:
+        """SCHEDULE_HOURS: how many messages of a topic are due in each hour."""
+        page = self._scheduled.hours(asked.topic, _number(asked.after), asked.limit)
+        following = "" if page.next is None else str(page.next)
+        return control.ScheduledHours(hours=page.hours, next=following), self._broker.journal.end
+
+
+class ScheduleCommands(BrokerCommands):
+    """The handler that cancels them. Not thread-safe: call it from the broker's loop."""
+
+    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+        super().__init__(desk, authoriser, queries)
+        self.handlers[Command.SCHEDULE_CANCEL] = self.cancel
 
     def cancel(self, caller: Caller, request: Request) -> None:
         """SCHEDULE_CANCEL: cancel a scheduled message; the answer leaves when it is durable.
@@ -76,20 +97,6 @@ class ScheduleCommands(ControlCommands):
                 raise
             return True
         return False
-
-    def list_rows(self, caller: Caller, asked: control.ScheduleList) -> Answer:
-        """SCHEDULE_LIST: a page of the scheduled messages of a topic."""
-        first = _number(asked.after)
-        page = self._scheduled.rows(asked.topic, asked.since_us, asked.until_us, first, asked.limit)
-        following = "" if page.next is None else str(page.next)
-        answer = control.ScheduledPage(messages=page.rows, next=following)
-        return answer, self._broker.journal.end
-
-    def list_hours(self, caller: Caller, asked: control.ScheduleHours) -> Answer:
-        """SCHEDULE_HOURS: how many messages of a topic are due in each hour."""
-        page = self._scheduled.hours(asked.topic, _number(asked.after), asked.limit)
-        following = "" if page.next is None else str(page.next)
-        return control.ScheduledHours(hours=page.hours, next=following), self._broker.journal.end
 
 
 def _number(token: str) -> int:

@@ -1,4 +1,7 @@
-"""The commands that move messages: send, settle and extend here, pulls and reads in their files."""
+"""The commands that move messages, and the one that takes numbers.
+
+Pulls and reads are in files of their own, the others here.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,14 @@ from ternmq.model.marks import Rests
 from ternmq.record.batch.batch import Batch, BatchError, Column
 from ternmq.record.batch.layout import COMPRESSION_AT
 from ternmq.record.fact.facts import Outcome
+from ternmq.record.fact.numbers import RESERVE, first_of_reserve
 from ternmq.server.commands.journal_reads import JournalReads
 from ternmq.server.commands.pulls import PullCommands
 from ternmq.server.commands.reads import ReadCommands
 from ternmq.server.desk.desk import Desk
 from ternmq.server.desk.first_use import make_topic
 from ternmq.server.desk.settled import Answered, SettledLately
-from ternmq.wire import bodies
+from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 from ternmq.wire.port import Caller, Handler
 from ternmq.wire.session import Request
@@ -47,6 +51,7 @@ class MessageCommands:
             Command.SEND: self.send,
             Command.PULL: self._pulls.pull,
             Command.SETTLE: self.settle,
+            Command.NUMBERS_TAKE: self.take_numbers,
             Command.EXTEND: self.extend,
             Command.READ: self._reads.read,
             Command.JOURNAL_READ: self._journal.read,
@@ -134,6 +139,24 @@ class MessageCommands:
                 )
             )
         caller.answer(request, body, reply.position, rests)
+
+    def take_numbers(self, caller: Caller, request: Request) -> None:
+        """NUMBERS_TAKE: give numbers of a topic; the answer leaves when their record is durable.
+
+        A topic that does not exist is not made: a first send decides whether it is ordered.
+        """
+        asked = control.decode(request.body, control.NumbersTake)
+        self._authoriser.check(caller.app, Command.NUMBERS_TAKE, asked.topic)
+        now = self._core.now_us()
+        given = self._broker.take_numbers(now, asked.topic, asked.count, reserve=asked.reserve)
+        reserve = given.reserve
+        answer = control.NumbersTaken(
+            first=given.first,
+            count=given.count,
+            reserve_first=0 if reserve is None else first_of_reserve(reserve),
+            reserve_count=0 if reserve is None else RESERVE,
+        )
+        caller.answer(request, control.encode(answer), given.position, given.rests)
 
     # -- settle -----------------------------------------------------------------------------------
 

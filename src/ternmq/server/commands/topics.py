@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from ternmq.access import Authoriser
@@ -31,16 +33,76 @@ from ternmq.model.specs import (
 )
 from ternmq.model.tag_filter import same_filter
 from ternmq.model.units import write_duration
-from ternmq.server.commands.control import Answer, ControlCommands
-from ternmq.server.commands.holds import holds_of
-from ternmq.server.desk.desk import Desk
+from ternmq.server.commands.control import Answer, BrokerCommands, ControlCommands
+from ternmq.server.desk.desk import Desk, ReadingDesk
 from ternmq.server.desk.telling import Telling
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 from ternmq.wire.port import Caller
 
 
-class TopicCommands(ControlCommands):
+class TopicLists(ControlCommands):
+    """Handlers that list topics and groups. Not thread-safe: call it from the broker's loop.
+
+    Args:
+        desk: State shared by all callers.
+        authoriser: Checks rights.
+        queries: Queries to what is read.
+        held: Returns the holds that a list of groups contains.
+    """
+
+    def __init__(
+        self,
+        desk: ReadingDesk,
+        authoriser: Authoriser,
+        queries: Queries,
+        held: Callable[[], list[control.HoldInfo]] = list,
+    ) -> None:
+        super().__init__(desk, authoriser, queries)
+        self._held = held
+        self.handlers |= {
+            Command.TOPIC_LIST: self.control(
+                Command.TOPIC_LIST, control.TopicList, self.list_topics
+            ),
+            Command.GROUP_LIST: self.listing(
+                Command.GROUP_LIST, control.GroupList, "groups", self.list_groups
+            ),
+        }
+
+    def list_topics(self, caller: Caller, asked: control.TopicList) -> Answer:
+        """TOPIC_LIST: list the topics that the app has a right on."""
+        page = self._listings.topics(
+            asked.names,
+            asked.after,
+            min(asked.limit, MAX_LISTED),
+            self._authoriser.sight(caller.app),
+        )
+        told = control.Topics(topics=page.topics, more=bool(page.next), next=page.next)
+        return told, page.position
+
+    def list_groups(self, caller: Caller, asked: control.GroupList) -> Answer:
+        """GROUP_LIST: list the groups that the app has a right on."""
+        page = self._listings.groups(
+            asked.topic,
+            asked.group,
+            _place(asked.after),
+            min(asked.limit or MAX_LISTED, MAX_LISTED),
+            self._authoriser.sight(caller.app),
+            broadcast=asked.broadcast,
+        )
+        next_ = "" if page.next is None else "/".join(page.next)
+        told = control.Groups(groups=page.groups, holds=self._holds(caller, asked), next=next_)
+        return told, page.position
+
+    def _holds(self, caller: Caller, asked: control.GroupList) -> list[control.HoldInfo]:
+        if asked.topic is not None or asked.after or not self._broker.views.holds:
+            return []
+        if not self._authoriser.may(caller.app, Command.HOLD_LIST):
+            return []
+        return [one for one in self._held() if asked.group in (None, one.name)]
+
+
+class TopicCommands(BrokerCommands):
     """Handlers about topics and groups. Not thread-safe: call it from the broker's loop."""
 
     def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
@@ -56,9 +118,6 @@ class TopicCommands(ControlCommands):
             Command.TOPIC_DELETE: self.control(
                 Command.TOPIC_DELETE, control.TopicDelete, self.delete_topic
             ),
-            Command.TOPIC_LIST: self.control(
-                Command.TOPIC_LIST, control.TopicList, self.list_topics
-            ),
             Command.GROUP_JOIN: self.control(
                 Command.GROUP_JOIN, control.GroupJoin, self.join_group
             ),
@@ -70,9 +129,6 @@ class TopicCommands(ControlCommands):
             ),
             Command.GROUP_DELETE: self.control(
                 Command.GROUP_DELETE, control.GroupDelete, self.delete_group
-            ),
-            Command.GROUP_LIST: self.listing(
-                Command.GROUP_LIST, control.GroupList, "groups", self.list_groups
             ),
             Command.GROUP_RESET: self.control(
                 Command.GROUP_RESET, control.GroupReset, self.reset_group
@@ -102,17 +158,6 @@ class TopicCommands(ControlCommands):
         reply = self._broker.administration.delete_topic(self._core.now_us(), asked.topic)
         self._tell(Command.TOPIC_CHANGED, control.TopicChanged(topic=asked.topic, gone=True))
         return control.Nothing(), reply.position
-
-    def list_topics(self, caller: Caller, asked: control.TopicList) -> Answer:
-        """TOPIC_LIST: list the topics that the app has a right on."""
-        page = self._listings.topics(
-            asked.names,
-            asked.after,
-            min(asked.limit, MAX_LISTED),
-            self._authoriser.sight(caller.app),
-        )
-        told = control.Topics(topics=page.topics, more=bool(page.next), next=page.next)
-        return told, page.position
 
     def join_group(self, caller: Caller, asked: control.GroupJoin) -> Answer:
         """GROUP_JOIN: make the group if it is missing; check the settings that are stated."""
@@ -229,27 +274,6 @@ class TopicCommands(ControlCommands):
             control.GroupChanged(topic=asked.topic, group=asked.group, gone=True),
         )
         return control.Nothing(), reply.position
-
-    def list_groups(self, caller: Caller, asked: control.GroupList) -> Answer:
-        """GROUP_LIST: list the groups that the app has a right on."""
-        page = self._listings.groups(
-            asked.topic,
-            asked.group,
-            _place(asked.after),
-            min(asked.limit or MAX_LISTED, MAX_LISTED),
-            self._authoriser.sight(caller.app),
-            broadcast=asked.broadcast,
-        )
-        next_ = "" if page.next is None else "/".join(page.next)
-        told = control.Groups(groups=page.groups, holds=self._holds(caller, asked), next=next_)
-        return told, page.position
-
-    def _holds(self, caller: Caller, asked: control.GroupList) -> list[control.HoldInfo]:
-        if asked.topic is not None or asked.after or not self._broker.views.holds:
-            return []
-        if not self._authoriser.may(caller.app, Command.HOLD_LIST):
-            return []
-        return [one for one in holds_of(self._desk) if asked.group in (None, one.name)]
 
     def reset_group(self, caller: Caller, asked: control.GroupReset) -> Answer:
         """GROUP_RESET: set the group's next offsets, or return what that would do."""

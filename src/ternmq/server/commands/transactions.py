@@ -9,7 +9,7 @@ from ternmq.broker.query.listings import TransactionPlace
 from ternmq.broker.query.messages import Queries
 from ternmq.model.errors import Forbidden, InvalidRequest
 from ternmq.server.commands.checked import told
-from ternmq.server.commands.control import Answer, ControlCommands
+from ternmq.server.commands.control import Answer, BrokerCommands
 from ternmq.server.commands.sends import check_bodies
 from ternmq.server.desk.desk import Desk
 from ternmq.server.desk.first_use import make_topic
@@ -22,7 +22,7 @@ LOOKS: Final = 1000
 """Most transactions that one page of a list looks at."""
 
 
-class TransactionCommands(ControlCommands):
+class TransactionCommands(BrokerCommands):
     """Handlers of the transaction commands. Not thread-safe: call it from the broker's loop.
 
     A transaction belongs to the app of its writer, and this app must have the right to produce to

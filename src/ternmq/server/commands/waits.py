@@ -17,7 +17,7 @@ import msgspec
 
 from ternmq.model.errors import Busy, InvalidRequest
 from ternmq.server.desk.accounts import Places
-from ternmq.server.engine.engine import Core
+from ternmq.server.engine.reading_core import ReadingCore
 from ternmq.wire.port import Caller
 from ternmq.wire.session import Request
 
@@ -70,7 +70,7 @@ class Waiting(Generic[T]):
 
     def __init__(
         self,
-        core: Core,
+        core: ReadingCore,
         places: Places,
         end: Callable[[Wait[T]], None],
         *,

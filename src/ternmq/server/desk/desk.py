@@ -12,6 +12,7 @@ from ternmq.server.desk.accounts import Accounts, Places
 from ternmq.server.desk.checkers import Checkers
 from ternmq.server.desk.late import LateReads
 from ternmq.server.engine.engine import Core
+from ternmq.server.engine.reading_core import ReadingCore
 from ternmq.server.telemetry.audit import Audit
 from ternmq.server.telemetry.counters import Counters
 from ternmq.settings import Settings
@@ -70,11 +71,11 @@ class Door(Protocol):
         ...
 
 
-class Desk:
-    """Shared by the handlers of commands and by the doors. Not thread-safe: broker's loop only.
+class ReadingDesk:
+    """Shared by the doors and by handlers that only read. Not thread-safe: broker's loop only.
 
     Args:
-        core: The broker.
+        core: What is read, and its turns.
         settings: Limits.
         counters: Numbers.
 
@@ -84,7 +85,6 @@ class Desk:
         waiting: Places of pulls and reads that wait for messages.
         late: Requests that come last in a turn.
         audit: Records refusals and changes.
-        checkers: Callers that answer questions about transactions.
         route_watchers: Callers that are told when the routes change.
         commands: Carries requests out; set when all handlers are known.
         doors: What brings the callers.
@@ -92,7 +92,9 @@ class Desk:
         not_yet: Why doors take no callers yet: the broker begins to lead its group. Else empty.
     """
 
-    def __init__(self, core: Core, settings: Settings, counters: Counters) -> None:
+    core: ReadingCore
+
+    def __init__(self, core: ReadingCore, settings: Settings, counters: Counters) -> None:
         self.core = core
         self.settings = settings
         self.counters = counters
@@ -101,7 +103,6 @@ class Desk:
         self.waiting = Places(settings.limits.waiters)
         self.late = LateReads(core)
         self.audit = Audit(counters, core.loop.time)
-        self.checkers = Checkers(core)
         self.route_watchers: set[Caller] = set()
         self.commands: DeskCommands
         self.doors: list[Door] = []
@@ -140,3 +141,22 @@ class Desk:
         self.core.pressed = self._pressed > 0
         if busy:
             self.press()
+
+
+class Desk(ReadingDesk):
+    """Shared by the doors and by the handlers of all commands, at a broker that leads.
+
+    Args:
+        core: The broker.
+        settings: Limits.
+        counters: Numbers.
+
+    Attributes:
+        checkers: Callers that answer questions about transactions.
+    """
+
+    core: Core
+
+    def __init__(self, core: Core, settings: Settings, counters: Counters) -> None:
+        super().__init__(core, settings, counters)
+        self.checkers = Checkers(core)

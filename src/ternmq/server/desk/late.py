@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple
 
-from ternmq.server.engine.engine import Core
 from ternmq.server.engine.fairqueue import FairQueue
+from ternmq.server.engine.reading_core import ReadingCore
 from ternmq.wire.commands import Command
 from ternmq.wire.port import Caller, Handler
 from ternmq.wire.session import Request
@@ -70,7 +70,7 @@ class LateReads:
         running: Requests are being carried out now: a flush of answers follows.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: ReadingCore) -> None:
         self._core = core
         self.queue: FairQueue[Hashable, Caller, int, _Late] = FairQueue()
         self.running = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ternmq.server.desk.desk import Desk
+from ternmq.server.desk.desk import ReadingDesk
 from ternmq.server.desk.telling import Telling
 from ternmq.wire import control
 from ternmq.wire.commands import Command
@@ -23,7 +23,7 @@ class Routing:
         routes: Returns the routes as they are known now; without I/O.
     """
 
-    def __init__(self, desk: Desk, routes: Callable[[], control.Routes]) -> None:
+    def __init__(self, desk: ReadingDesk, routes: Callable[[], control.Routes]) -> None:
         self._desk = desk
         self._routes = routes
         self._known = routes()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
-from ternmq.server.desk.desk import Desk
+from ternmq.server.desk.desk import ReadingDesk
 from ternmq.wire.commands import Command
 from ternmq.wire.port import Caller
 
@@ -42,7 +42,7 @@ class Telling:
         among: The callers that changes are pushed to; None: all.
     """
 
-    def __init__(self, desk: Desk, among: Collection[Caller] | None = None) -> None:
+    def __init__(self, desk: ReadingDesk, among: Collection[Caller] | None = None) -> None:
         self._desk = desk
         self._among = among
         self._waiting: dict[bytes, _Change] = {}

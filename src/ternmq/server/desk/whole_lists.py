@@ -13,7 +13,7 @@ import msgspec
 
 from ternmq.journal.cache.cold import WouldBlock
 from ternmq.model.errors import CorruptJournal, DiskReadError, InvalidRequest, RefusedError
-from ternmq.server.desk.desk import Desk
+from ternmq.server.desk.desk import ReadingDesk
 from ternmq.wire import control
 from ternmq.wire.port import Caller
 from ternmq.wire.session import Request
@@ -39,7 +39,7 @@ class WholeList:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: ReadingDesk,
         caller: Caller,
         request: Request,
         asked: msgspec.Struct,

@@ -19,7 +19,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from ternmq.broker.clock.clock import GAP_US, BrokerClock
 from ternmq.broker.gate.replies import DoneReply, Gate
@@ -43,6 +43,7 @@ from ternmq.model.words import lasting
 from ternmq.server.engine.clocks import Clocks, SystemClocks
 from ternmq.server.engine.coldreads import Awaited, ColdReads
 from ternmq.server.engine.copies import Copies, Errand
+from ternmq.server.engine.reading_core import Outlet
 from ternmq.server.engine.sync_pace import SyncPace, TimedSync
 from ternmq.server.telemetry.late_imports import Import, load_numpy
 
@@ -69,14 +70,6 @@ _CATCH_UP_S: Final = 1.0
 """Longest that timers wait then: enough for a client to connect again, on a busy machine too."""
 _CATCH_UP_AT_START_S: Final = 0.2
 """Longest that timers wait at a start: one that is killed again and again must deliver, too."""
-
-
-class Outlet(Protocol):
-    """The destination of an answer: a connection."""
-
-    def put(self, frame: bytes, settled_bytes: int) -> None:
-        """Take a frame that may leave; it answers requests of ``settled_bytes``."""
-        ...
 
 
 class Core:

@@ -21,6 +21,7 @@ UNITS: Final = dict.fromkeys(
         Command.PREPARE,
         Command.JOURNAL_READ,
         Command.REPORT,
+        Command.NUMBERS_TAKE,
         Command.SCHEDULE_CANCEL,
         Command.TRANSACTION_PREPARE,
         Command.TRANSACTION_SETTLE,

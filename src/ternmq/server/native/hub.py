@@ -31,7 +31,7 @@ from typing import Final, Protocol
 
 from ternmq.model.errors import Busy
 from ternmq.server.desk.accounts import MANY, PORTION, ROUND, AppAccounts, Connected
-from ternmq.server.desk.desk import Desk
+from ternmq.server.desk.desk import ReadingDesk
 from ternmq.server.native.admission import Admission, Stranger
 from ternmq.wire import control
 from ternmq.wire.commands import Command
@@ -89,7 +89,7 @@ class Hub:
         desk: What they share with all other callers; its commands are open.
     """
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: ReadingDesk) -> None:
         core = desk.core
         self.desk = desk
         self.core = core

@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from ternmq.broker.standby import Standby
 from ternmq.broker.start import Ready, collector_paused
@@ -68,6 +68,45 @@ class Successor:
         self.disk.close()
 
 
+class Shown(Protocol):
+    """Those who read the views. Called in the loop."""
+
+    @property
+    def readers(self) -> int:
+        """Number of connections that read."""
+        ...
+
+    def there(self, standby: Standby) -> None:
+        """Note that there are views; they change only while this broker applies records."""
+        ...
+
+    def grew(self) -> None:
+        """Note that records were applied."""
+        ...
+
+    def gone(self) -> None:
+        """Read the views no more: they are thrown away, or taken over, at return."""
+        ...
+
+
+class _Nobody:
+    """No readers."""
+
+    readers: Final = 0
+
+    def there(self, standby: Standby) -> None:
+        """Do nothing."""
+
+    def grew(self) -> None:
+        """Do nothing."""
+
+    def gone(self) -> None:
+        """Do nothing."""
+
+
+NOBODY: Final = _Nobody()
+
+
 class Applying:
     """See the module. Loop only.
 
@@ -76,11 +115,21 @@ class Applying:
         limits: Of the broker.
         enabled: Whether there are views at all: a backup never leads, and has none.
         in_place: Load in the loop; for a disk in memory, where a load takes no time.
+        shown: Those who read the views.
     """
 
-    def __init__(self, disk: Disk, limits: Limits, *, enabled: bool, in_place: bool) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        limits: Limits,
+        *,
+        enabled: bool,
+        in_place: bool,
+        shown: Shown = NOBODY,
+    ) -> None:
         self._disk = disk
         self._limits = limits
+        self._shown = shown
         self._enabled = enabled
         self._in_place = in_place
         self._standby: Standby | None = None
@@ -97,6 +146,11 @@ class Applying:
     def applied(self) -> Position:
         """Position up to which records are applied; 0: there are no views."""
         return Position(0) if self._standby is None else self._standby.applied
+
+    @property
+    def applied_us(self) -> int:
+        """Broker time of the newest record that is applied; 0: there are no views."""
+        return 0 if self._standby is None else self._standby.time_us
 
     @property
     def holds_files(self) -> bool:
@@ -152,6 +206,7 @@ class Applying:
             return
         if left:
             self._slice = asyncio.get_running_loop().call_soon(self._apply)
+        self._shown.grew()
 
     # -- loading ----------------------------------------------------------------------------------
 
@@ -181,6 +236,7 @@ class Applying:
             return
         if error is None:
             self._standby = standby
+            self._shown.there(standby)
         else:
             self._give_up(error)
 
@@ -202,6 +258,7 @@ class Applying:
             self._slice = None
         standby, self._standby = self._standby, None
         if standby is not None:
+            self._shown.gone()
             standby.close()
 
     # -- what becomes of the copy -----------------------------------------------------------------
@@ -273,6 +330,7 @@ class Applying:
         if standby is None:
             log.info("the state of the copy is not loaded: a promotion recovers the journal")
             return None
+        self._shown.gone()
         if copy.last is None or copy.end - standby.applied > FAR_BYTES:
             log.info("the copy is applied up to %d of %d: a promotion recovers the journal",
                      standby.applied, copy.end)  # fmt: skip

@@ -55,6 +55,8 @@ class CopyFigures:
         scrub: What the search for damaged bytes has done.
         applied: Position up to which its state has the journal; 0: the state is not loaded.
         saved_bytes: Bytes that compression has saved on the way here since then.
+        behind_s: How far answers to readers are behind; None: the state is not loaded.
+        readers: Connections of readers.
     """
 
     written: int = 0
@@ -67,6 +69,8 @@ class CopyFigures:
     scrub: ScrubFigures = field(default_factory=ScrubFigures)
     applied: int = 0
     saved_bytes: int = 0
+    behind_s: float | None = None
+    readers: int = 0
 
 
 def group_families(figures: GroupFigures) -> Iterator[Numbers]:
@@ -170,6 +174,14 @@ def follower_families(figures: CopyFigures) -> Iterator[Numbers]:
         "Position up to which the state of this follower has the journal; 0: it is not loaded.",
         figures.applied,
     )
+    behind = [] if figures.behind_s is None else [((), figures.behind_s)]
+    yield gauge_by(
+        "copy_behind_seconds",
+        "How far answers to readers are behind; absent while the state is not loaded.",
+        (),
+        behind,
+    )
+    yield gauge("copy_readers", "Connections of clients that read from this copy.", figures.readers)
     yield gauge(
         "copy_synced",
         "Position up to which the disk of this copy has the journal.",

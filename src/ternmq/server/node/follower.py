@@ -32,11 +32,12 @@ from ternmq.model.errors import (
 from ternmq.model.types import Epoch, Position
 from ternmq.model.units import read_address
 from ternmq.model.version import __version__
-from ternmq.server.node.applying import Applying, Successor
+from ternmq.server.node.applying import NOBODY, Applying, Shown, Successor
 from ternmq.server.node.figures import CopyFigures
 from ternmq.server.node.folder import Holding
 from ternmq.server.node.stream import CONNECT_S, Stream
 from ternmq.server.process.surely import surely
+from ternmq.server.reading.lag import Lag
 from ternmq.server.scrub.donors import Donor
 from ternmq.server.scrub.figures import Extent
 from ternmq.server.scrub.scrubber import NotNow, Scrubber
@@ -61,6 +62,7 @@ class Replica:
         donors: Returns the brokers that may have bytes that are damaged here.
         steady_us: The clock by which the primary's broker time goes on here; None: ``now_us``.
         disk: The data root; None: the folder of the settings.
+        shown: Those who read the views of the copy.
 
     Attributes:
         copy: The copy; None while the folder is empty.
@@ -83,6 +85,7 @@ class Replica:
         donors: Callable[[], Sequence[Donor]] = tuple,
         steady_us: Callable[[], int] | None = None,
         disk: Disk | None = None,
+        shown: Shown = NOBODY,
     ) -> None:
         self.settings = settings
         self.incarnation = incarnation
@@ -97,6 +100,8 @@ class Replica:
         self.scrubber: Scrubber
         self._donors = donors
         self.applying: Applying
+        self._shown = shown
+        self._lag = Lag()
         self._handed = False
         """The data root is a successor's now."""
         self._give_up = lacking
@@ -139,6 +144,7 @@ class Replica:
             self.settings.options().limits,
             enabled=self.settings.follower is not FollowerKind.BACKUP,
             in_place=self._disk is not None,
+            shown=self._shown,
         )
         try:
             try:
@@ -197,6 +203,7 @@ class Replica:
             left = promised(copy, self.loss, Epoch(followed.epoch))
             committed = copy.committed
             self.applying.discard()
+            self._lag.cut()
             copy.discard(first, promised=left)
             if left < committed:
                 self.note_loss(committed, left)
@@ -383,7 +390,7 @@ class Replica:
         following = None if stream is None else stream.following
         if following is not None:
             self._heard_us, self._primary_end = following.heard_us, following.primary_end
-        copy, heard_us = self.copy, self._heard_us
+        copy, heard_us, behind_us = self.copy, self._heard_us, self.behind_us
         held = 0 if copy is None else copy.end if following is None else following.held
         return CopyFigures(
             written=0 if copy is None else copy.end,
@@ -396,6 +403,8 @@ class Replica:
             scrub=self.scrubber.figures,
             applied=self.applying.applied,
             saved_bytes=self._saved_bytes + (0 if stream is None else stream.saved_bytes),
+            behind_s=None if behind_us is None else behind_us / 1e6,
+            readers=self._shown.readers,
         )
 
     def lacks(self, broker: str, epoch: Epoch, why: str) -> None:
@@ -414,6 +423,7 @@ class Replica:
         assert self.copy is not None
         if self.applying.cut(at) and self.applying.holds_files:
             return
+        self._lag.cut()
         self.index = CopyIndex(self.disk, self.copy.segment_size)
         self.index.cut(at)
 
@@ -438,9 +448,10 @@ class Replica:
 
     # -- time -------------------------------------------------------------------------------------
 
-    def hear_time(self, broker_time_us: int) -> None:
-        """Note the primary's broker time."""
+    def hear_time(self, broker_time_us: int, commit: Position) -> None:
+        """Note the primary's broker time, and its commit mark at that time."""
         self._time = broker_time_us, self._steady_us()
+        self._lag.heard(commit, broker_time_us)
 
     @property
     def broker_time_us(self) -> int | None:
@@ -449,3 +460,11 @@ class Replica:
             return None
         told_us, at_us = self._time
         return told_us + self._steady_us() - at_us
+
+    @property
+    def behind_us(self) -> int | None:
+        """Since when something committed may be missing in the views; None: it is not known."""
+        now_us, applying = self.broker_time_us, self.applying
+        if now_us is None or not applying.applied:
+            return None
+        return self._lag.behind_us(applying.applied, applying.applied_us, now_us)

@@ -49,6 +49,7 @@ from ternmq.server.node.folder import Folder
 from ternmq.server.node.follower import Replica
 from ternmq.server.node.outlook import Outlook
 from ternmq.server.node.reigning import Reigning
+from ternmq.server.node.showing import Showing
 from ternmq.server.node.sight import PROBE_S, Sight, listens
 from ternmq.server.node.visitors import Porch
 from ternmq.server.process import signals
@@ -122,8 +123,13 @@ class Node:
         self._loyalty = Loyalty(self.copying, Epoch(0), self._now_us())
         self._doorway: Doorway | None = None
         self.outlook = Outlook(settings, self.me, self._now_us)
+        self._showing = Showing(settings, clocks, self.outlook.routes, self._who_leads)
         self._porch = Porch(
-            self._who_leads, self.outlook.routes, self._lend, self.outlook.http_address
+            self._who_leads,
+            self.outlook.routes,
+            self._lend,
+            self.outlook.http_address,
+            self._showing.take,
         )
         self.sight = Sight(settings.name, self.outlook, self._now_us, self._learned)
         self.candidate = Candidate(
@@ -419,6 +425,7 @@ class Node:
             donors=self.outlook.donors,
             steady_us=None if self._clocks is None else self._clocks.monotonic_us,
             disk=self._disk,
+            shown=self._showing,
         )
         await replica.open(record.journal, self._committed, self._may_mend)
         self._had_a_copy = True
@@ -435,6 +442,7 @@ class Node:
         scrubbing = asyncio.create_task(replica.scrubber.work())
         scrubbing.add_done_callback(scrub_ended)
         self.outlook.follows(replica)
+        self._showing.follows(replica)
         why = said = ""
         try:
             while not self.stopping.is_set():
@@ -462,6 +470,7 @@ class Node:
                 self._committed = Position(0)
             self._replica = None
             self.outlook.follows(None)
+            self._showing.follows(None)
             scrubbing.cancel()
             giver, self._giver = self._giver, None
             if giver is not None:

@@ -87,8 +87,8 @@ class Follower(Protocol):
         """Note a cut below the commit mark."""
         ...
 
-    def hear_time(self, broker_time_us: int) -> None:
-        """Note the primary's broker time."""
+    def hear_time(self, broker_time_us: int, commit: Position) -> None:
+        """Note the primary's broker time, and its commit mark at that time."""
         ...
 
 
@@ -222,7 +222,7 @@ class Stream(asyncio.Protocol):
             case Bytes(position, epoch, records) if following is not None:
                 self._records(following, Position(position), Epoch(epoch), records)
             case Marks() if following is not None:
-                replica.hear_time(event.broker_time_us)
+                replica.hear_time(event.broker_time_us, Position(event.commit))
                 following.marks(
                     commit=Position(event.commit),
                     durable=Position(event.durable),

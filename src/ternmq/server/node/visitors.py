@@ -4,8 +4,9 @@ A visitor may send one frame, a HELLO or a FOLLOW, and is refused with ``NotPrim
 names the primary. A client that understands routes gets them before: it finds the primary at once,
 whether its URL names that one or not. Nobody is authenticated here, so a visitor learns names and
 addresses of brokers, and gets at most one frame of them. A SEGMENT_READ of another broker of the
-group is handed over to what answers it, and checks its token. A peer of another protocol is told
-so, as at a broker that leads.
+group is handed over to what answers it, and checks its token; a HELLO of a client that only reads,
+likewise, if this broker has views to read from. A peer of another protocol is told so, as at a
+broker that leads.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _FRAME_BYTES: Final = 4096
 _PATIENCE_S: Final = 5.0
 """Longest that a visitor may take for its frame, and for reading the answer."""
 Lend = Callable[[asyncio.Transport, ServerSession, str], None]
+Read = Callable[[asyncio.Transport, bytes], bool]
 MOST: Final = 1000
 """Most visitors at a time."""
 
@@ -42,6 +44,8 @@ class Visitor(asyncio.Protocol):
         lend: Takes over a connection that began with SEGMENT_READ: its transport, its session, and
             the address of the other side.
         http: Returns HOST:PORT of this broker's port for HTTP; empty: it has none.
+        read: Takes over a connection that began with the HELLO of a client that only reads: its
+            transport, and the bytes that came. Returns False if it does not.
     """
 
     def __init__(
@@ -51,12 +55,15 @@ class Visitor(asyncio.Protocol):
         routes: Callable[[], control.Routes | None],
         lend: Lend,
         http: Callable[[], str],
+        read: Read,
     ) -> None:
         self._visitors = visitors
         self._why = why
         self._routes = routes
         self._lend = lend
         self._http = http
+        self._read = read
+        self._received = b""
         self._session = ServerSession(_FRAME_BYTES)
         self._transport: asyncio.Transport
         self._patience: asyncio.TimerHandle | None = None
@@ -74,6 +81,7 @@ class Visitor(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Answer the first frame."""
         session = self._session
+        self._received += data
         try:
             session.receive(data)
         except ProtocolError as error:
@@ -85,8 +93,18 @@ class Visitor(asyncio.Protocol):
             self.connection_lost(None)  # it is no visitor any more
             peer = self._transport.get_extra_info("peername")
             self._lend(self._transport, session, str(peer[0]) if peer else "local")
-        elif session.state is State.GREETED:
+        elif session.state is State.GREETED and not self._is_taken():
             self._leave(session.refuse(NotPrimary(self._why()), self._routes()))
+
+    def _is_taken(self) -> bool:
+        """Hand a client that only reads over, if it can be; return whether that was done."""
+        hello = self._session.hello
+        if hello is None or hello.reads is not True:
+            return False
+        if not self._read(self._transport, self._received):
+            return False
+        self.connection_lost(None)  # it is no visitor any more
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the visitor."""
@@ -129,6 +147,7 @@ class Porch:
         routes: Returns the routes; None: they are not known.
         lend: As for ``Visitor``.
         http: As for ``Visitor``.
+        read: As for ``Visitor``.
     """
 
     def __init__(
@@ -137,18 +156,23 @@ class Porch:
         routes: Callable[[], control.Routes | None],
         lend: Lend,
         http: Callable[[], str],
+        read: Read = lambda _transport, _received: False,
     ) -> None:
         self._why = why
         self._routes = routes
         self._lend = lend
         self._http = http
+        self._read = read
         self._visitors: set[Visitor] = set()
         self._accepting: Accepting | None = None
 
     async def open(self, doorway: Doorway, tls: ssl.SSLContext | None) -> None:
         """Accept visitors."""
         self._accepting = await doorway.accept(
-            lambda: Visitor(self._visitors, self._why, self._routes, self._lend, self._http), tls
+            lambda: Visitor(
+                self._visitors, self._why, self._routes, self._lend, self._http, self._read
+            ),
+            tls,
         )
 
     async def close(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from ternmq.record.batch.batch import Batch
-from ternmq.record.fact import control, facts, moved, replay
+from ternmq.record.fact import control, facts, moved, numbers, replay
 from ternmq.record.fact.header import Kind
 from ternmq.spark.journal import groups, stored, transactions
 from ternmq.spark.journal.record import Events, Record, as_json, signed
@@ -135,6 +135,14 @@ def _counts(record: Record) -> Events:
         }  # fmt: skip
 
 
+def _numbers(record: Record) -> Events:
+    given = numbers.unpack(record.body)
+    detail = {"first": given.first, "reserve": given.reserve}
+    yield "numbers", {
+        "topic_number": given.topic, "rows": given.count, "detail": as_json(detail),
+    }  # fmt: skip
+
+
 def _alarm(record: Record) -> Events:
     alarm = control.unpack_alarm(record.body)
     more = {"subject": alarm.subject, "raised": alarm.raised, "since_us": alarm.since_us}
@@ -175,5 +183,6 @@ MAKERS: Final[dict[int, Callable[[Record], Events]]] = {
     Kind.LEFT: _left,
     Kind.COUNTS: _counts,
     Kind.ALARM: _alarm,
+    Kind.NUMBERS: _numbers,
     Kind.EPOCH: _started,
 }

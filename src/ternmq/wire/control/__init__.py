@@ -5,7 +5,8 @@ may be older. Times are µs in broker time, durations µs, unless a name says ot
 topics and groups are checked by the broker. The tables in ``docs/protocol/control.md`` are made of
 these structs (``python -m tests.unit.wire.control_tables``). There is a file for each subject:
 ``apps``, ``topics``, ``groups``, ``connection``, ``lookup``, ``bulk``, ``transactions``, ``again``
-(replay and redrive), ``schedule``, ``alarms``, ``checked`` (transactions with check-back);
+(replay and redrive), ``schedule``, ``numbers``, ``alarms``, ``checked`` (transactions with
+check-back);
 ``routes`` (the brokers of a cluster); ``replication`` (between the brokers of a group); ``coding``
 and ``times`` are shared.
 
@@ -81,6 +82,7 @@ from ternmq.wire.control.checked import (
 from ternmq.wire.control.coding import Body, Nothing, decode, decode_answer, encode
 from ternmq.wire.control.connection import (
     NAME,
+    Behind,
     BrokerGroupInfo,
     ClientInfo,
     ClientList,
@@ -137,6 +139,7 @@ from ternmq.wire.control.lookup import (
     OffsetFound,
     RowStanding,
 )
+from ternmq.wire.control.numbers import NumbersTake, NumbersTaken
 from ternmq.wire.control.replication import (
     FOLLOWER_KINDS,
     MAX_CHECKPOINTS,
@@ -210,6 +213,7 @@ __all__ = [
     "AppToken",
     "Apps",
     "Body",
+    "Behind",
     "BrokerGroupInfo",
     "BrokerGroupRoute",
     "BrokerRoute",
@@ -273,6 +277,8 @@ __all__ = [
     "KeptLease",
     "NAME",
     "Nothing",
+    "NumbersTake",
+    "NumbersTaken",
     "OffsetAt",
     "OffsetFound",
     "OldestFile",

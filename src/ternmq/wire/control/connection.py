@@ -40,6 +40,9 @@ class Hello(Body, frozen=True, kw_only=True, omit_defaults=False):
     routes: bool | UnsetType = UNSET
     """The client understands the push ROUTES_CHANGED before a refusal of HELLO. Any other client
     leaves this out."""
+    reads: bool | UnsetType = UNSET
+    """The client only reads, and may be served by a broker that follows. Any other client leaves
+    this out; a broker that follows refuses it with NotPrimary."""
 
     def __repr__(self) -> str:
         """Show no token."""
@@ -94,6 +97,20 @@ class Welcome(Body, frozen=True, kw_only=True):
     """Number of the journal of the broker group: the same at all of its brokers. A client that
     learned an address from routes uses the broker there only if this is the number in the routes.
     0: the broker belongs to no broker group, or is older than this field."""
+    follows: bool = False
+    """The broker follows: it answers, from its copy of the journal, requests that change nothing,
+    and refuses others with NotPrimary. Only after a HELLO with `reads`. The session ends with the
+    connection."""
+
+
+class Behind(Body, frozen=True, kw_only=True):
+    """Push: how far the next answers are behind. Sent by a broker that follows, before answers.
+
+    Everything that was committed `behind_us` before this push was sent is in the answers after it.
+    """
+
+    behind_us: int
+    """It grows while the broker has no connection to the primary."""
 
 
 class KeptLease(Body, frozen=True, kw_only=True):

@@ -146,6 +146,7 @@ def test_records_applied_to_a_copy_make_the_views_that_decided_them() -> None:
     world.join("other")
     world.send("t", [Row(body=b"later", due_us=now + SECOND, application_id="later")], producer=5)
     broker.cancel_scheduled_id(now, "t", "later")
+    broker.take_numbers(now, "t", 100, reserve=True)
     broker.alarms.raise_(now, "held", "o/g/0", "a key is held")
     put = ProducerGroupSpec(name="pay", without_checker=True)
     broker.checking.put_group(now, "app", put)

@@ -196,7 +196,7 @@ def test_every_type_of_object_is_registered_and_once() -> None:
         if name.isupper() and isinstance(value, int) and name != "CLIENT_SHOWN"
     }
     objects = World().broker.views.objects
-    assert len(types) == 23
+    assert len(types) == 24
     assert set(objects.table) == types
     with pytest.raises(ValueError, match="type 2 of STATE objects is registered already"):
         objects.register(TOPICS, objects.table[TOPICS])

@@ -258,3 +258,53 @@ def test_any_routes_leave_the_addresses_of_the_url(
         order = known.in_order(A, stepped_down=stepped_down)
         assert {A, C} <= set(order)
         assert len(order) == len(set(order)) <= 2 + MOST_LEARNED
+
+
+def of_roles(epoch: int = 1) -> control.Routes:
+    """Return routes with each role; ``d`` states no address."""
+    return routes(
+        "a",
+        broker("a", role="primary"),
+        broker("b", role="member"),
+        broker("c", role="follower"),
+        control.BrokerRoute(name="d", role="member"),
+        broker("e", role="member"),
+        epoch=epoch,
+    )
+
+
+def test_a_replica_is_a_member_that_does_not_lead() -> None:
+    known = Known((A,))
+    assert known.replicas() == []
+    assert not known.is_replica("b")
+    known.learn(of_roles(), A)
+    assert known.replicas() == [B, Address("host-e", 7117)]
+    assert [name for name in "abcde" if known.is_replica(name)] == ["b", "d", "e"]
+
+
+def test_a_primary_that_the_routes_call_a_member_is_no_replica() -> None:
+    known = Known((A,))
+    known.learn(routes("a", broker("a", role="member"), broker("b", role="member")), A)
+    assert known.replicas() == [B]
+
+
+def test_a_replica_is_asked_where_it_has_served() -> None:
+    proxy = Address("proxy", 1)
+    known = Known((A, proxy))
+    known.learn(of_roles(), A)
+    known.serves(proxy, welcome("b"))
+    assert known.replicas()[0] == proxy
+
+
+def test_what_is_shared_is_the_newer_route() -> None:
+    main, other = Known((A,)), Known((A,))
+    other.share(main)
+    assert other.replicas() == []
+    main.learn(of_roles(epoch=2), A)
+    main.serves(A, welcome("a"))
+    other.share(main)
+    assert other.replicas() == main.replicas()
+    assert other.learned == main.learned
+    other.learn(routes("b", broker("a", role="member"), broker("b"), epoch=3), A)
+    other.share(main)
+    assert other.replicas() == [A]

@@ -13,7 +13,7 @@ from ternmq.journal.reader.reader import JournalReader
 from ternmq.model.errors import FileMissing
 from ternmq.model.types import Position
 from ternmq.record.batch.batch import Row, encode
-from ternmq.record.fact import control, facts, messages, replay, schedule
+from ternmq.record.fact import control, facts, messages, numbers, replay, schedule
 from ternmq.record.fact.header import Kind
 from tests.unit.journal.index_kit import SEED, SEGMENT, Stand
 
@@ -196,6 +196,7 @@ def test_dump_explains_every_kind():
         Kind.JOINED: control.pack(control.Joined(2, "shop", "c1")),
         Kind.LEFT: control.pack(control.Left(2, "bye")),
         Kind.ALARM: control.pack(control.Alarm("disk", "full")),
+        Kind.NUMBERS: numbers.pack(numbers.Numbers(1, 100, 7, 3)),
         Kind.STATE: bytes(16),
     }
     due_us = stand.time_us + 50
@@ -228,6 +229,8 @@ def test_dump_explains_every_kind():
     assert lines["JOINED"]["joined"]["app"] == "shop"
     assert lines["LEFT"]["left"]["reason"] == "bye"
     assert lines["ALARM"]["alarm"]["name"] == "disk"
+    assert lines["NUMBERS"]["count"] == 7
+    assert (lines["NUMBERS"]["first"], lines["NUMBERS"]["reserve"]) == (100, 3)
     assert lines["MOVED"]["offsets"] == [1]
     scheduled = lines["SCHEDULED"]
     assert (scheduled["first_entry"], scheduled["queue"], scheduled["count"]) == (9, None, 2)
