@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 import ternmq.sync
 from ternmq.reliable import Outbox, ddl
+from ternmq.reliable.database.tables import VERSIONS
 from tests.black_box.process import BrokerProcess, wait_until
 from tests.cli.conftest import CommandLine
 from tests.cli.test_escapes import EVIL, PLANTED, in_a_terminal
@@ -88,9 +89,11 @@ def test_one_command_prepares_an_instance(database: str, cli: CommandLine) -> No
         assert "warning: the file is in journal mode 'delete'" in told.err
     else:
         assert not told.err
-    assert lines == [f"{name}: made the tables of 'outbox', version 1"]
+    assert lines == [f"{name}: made the tables of {one!r}, version 1" for one in VERSIONS]
     told = cli("outbox", "prepare", "--database", database)
-    assert told.out == f"{name}: the tables of 'outbox' are there, version 1\n"
+    assert told.out.splitlines() == [
+        f"{name}: the tables of {one!r} are there, version 1" for one in VERSIONS
+    ]
 
 
 @pytest.mark.row("J5e")
@@ -100,9 +103,9 @@ def test_one_command_prepares_several_instances(
     first, second = servers.new("sqlite", tmp_path), servers.new("sqlite", tmp_path)
     monkeypatch.setenv("SHOP_DATABASE", second)
     words = ("outbox", "prepare", "--database", first, "--database", "env:SHOP_DATABASE")
-    assert [line.split(": ")[0] for line in cli(*words).out.splitlines()] == [
-        name_of(first), name_of(first), name_of(second), name_of(second),
-    ]  # fmt: skip
+    told_of = [line.split(": ")[0] for line in cli(*words).out.splitlines()]
+    each = 1 + len(VERSIONS)  # the file, and its tables
+    assert told_of == [name_of(first)] * each + [name_of(second)] * each
     away = "postgresql://me:hidden@127.0.0.1:1/shop"
     told = cli("outbox", "prepare", "--database", away, "--database", first, code=3)
     assert f"{name_of(first)}: the tables of 'outbox' are there" in told.out

@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -127,6 +127,31 @@ def test_worker_ends_at_sigterm(environment: dict[str, str], dev: BrokerProcess)
         if worker.poll() is None:
             worker.kill()
             worker.communicate()
+
+
+ENDS = ["transfer-1 done", "transfer-2 undone", "ada 700", "bob 1300", "cem 1000"]
+
+
+def test_transfer(run: Callable[..., list[str]]) -> None:
+    assert run("transfer.py", "bank.db") == ENDS
+    assert run("transfer.py", "bank.db") == ENDS  # what is begun again has happened
+
+
+def test_transfers_that_are_killed(
+    environment: dict[str, str], run: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    """However often it is killed, the next start goes on."""
+    chance = random.Random(20_261_130)
+    for _ in range(3):
+        program = subprocess.Popen(
+            [sys.executable, str(EXAMPLES / "transfer.py"), "bank.db"], cwd=tmp_path,
+            env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        with suppress(subprocess.TimeoutExpired):
+            program.wait(chance.uniform(1.0, 4.0))
+        program.kill()
+        program.wait()
+    assert run("transfer.py", "bank.db") == ENDS
 
 
 def test_ordered_consumer(run: Callable[..., list[str]]) -> None:

@@ -58,6 +58,11 @@ TABLE: Final[Mapping[str, Entry]] = {
         "outbox.outbox:outbox",
         "Prepare databases for the outbox, send what waits in them, and decide what failed.",
     ),
+    "sequence": Entry(
+        MESSAGES,
+        "outbox.sequence:sequence",
+        "Look at orderly sessions in a database, and decide about those that stopped.",
+    ),
     "topic": Entry(MANAGE, "topics.topic:topic", "Create, change and list topics."),
     "group": Entry(
         MANAGE, "groups.group:group", "Manage consumer groups: settings, lag, positions."

@@ -3,10 +3,12 @@
 ``database`` (ports, tables, leases), ``libraries`` (SQLAlchemy and bare connections), ``ids``
 (numbers and text ids that are unique everywhere), ``tasks`` (functions that run once every so many
 seconds), ``outbox`` (messages as rows, sent after the transaction), ``inbox`` (messages that come
-twice have their effect once), ``modes`` (batch sessions, a limit on the rate of sends; without a
-database), ``surface`` (what needs SQLAlchemy), ``django`` (an app that makes the tables).
+twice have their effect once), ``modes`` (batch sessions, the messages of orderly sessions, a limit
+on the rate of sends; without a database), ``steps`` (the consumer of orderly sessions), ``surface``
+(what needs SQLAlchemy), ``django`` (an app that makes the tables).
 
-Reading order: ``database``, ``libraries``, ``ids``, ``tasks``, ``outbox``, ``inbox``, ``modes``.
+Reading order: ``database``, ``libraries``, ``ids``, ``tasks``, ``outbox``, ``inbox``, ``modes``,
+``steps``.
 Invariant: the package uses the client as applications do; ``import ternmq`` imports none of it.
 """
 
@@ -18,6 +20,7 @@ from ternmq.client.content.items import Item, Items
 from ternmq.reliable.ids import Ids, IdsStats, text_id
 from ternmq.reliable.modes.batch import batch
 from ternmq.reliable.modes.holders import BlockingHolder, Holder
+from ternmq.reliable.modes.sequence import BlockingSequenceBlock, SequenceBlock, sequence
 from ternmq.reliable.modes.throttle import Throttle
 
 if TYPE_CHECKING:
@@ -26,7 +29,9 @@ if TYPE_CHECKING:
         InboxStats,
         Outbox,
         OutboxStats,
+        SequenceStep,
         Step,
+        Steps,
         Task,
         collector,
         ddl,
@@ -37,7 +42,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Inbox", "InboxStats", "Outbox", "OutboxStats", "Step", "Task", "collector", "ddl", "every",
     "idempotent", "Ids", "IdsStats", "text_id", "batch", "Holder", "BlockingHolder", "Items",
-    "Item", "Throttle",
+    "Item", "Throttle", "sequence", "SequenceBlock", "BlockingSequenceBlock", "Steps",
+    "SequenceStep",
 ]  # fmt: skip
 
 

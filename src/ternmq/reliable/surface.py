@@ -10,14 +10,16 @@ from ternmq.reliable.inbox.stats import InboxStats
 from ternmq.reliable.outbox.outbox import Outbox, ddl
 from ternmq.reliable.outbox.stats import OutboxStats
 from ternmq.reliable.outbox.steps import Step
+from ternmq.reliable.steps.item import SequenceStep
+from ternmq.reliable.steps.steps import Steps
 from ternmq.reliable.tasks.task import Task, every
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
 __all__ = [
-    "Inbox", "InboxStats", "Outbox", "OutboxStats", "Step", "Task", "collector", "ddl", "every",
-    "idempotent",
+    "Inbox", "InboxStats", "Outbox", "OutboxStats", "SequenceStep", "Step", "Steps", "Task",
+    "collector", "ddl", "every", "idempotent",
 ]  # fmt: skip
 
 

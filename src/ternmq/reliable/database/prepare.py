@@ -22,6 +22,8 @@ from ternmq.reliable.database.tables import TABLES, VERSIONS, filled, statements
 _NEEDED: Final = (
     "by_writer, written_ms, id, topic, message_key, ordering_key, tag, content_type, priority, body"
 )
+_SEQUENCE: Final = "consumer, session, size, state, stored, step, tries, turn, since_ms, next_ms"
+_ITEM: Final = "consumer, session, number, id, message_key, tag, content_type, body"
 _RIGHTS: Final = {
     "schema": ("SELECT version FROM {schema} WHERE component = :name",),
     "lease": (
@@ -34,6 +36,15 @@ _RIGHTS: Final = {
         f"INSERT INTO {{outbox}} ({_NEEDED}) SELECT {_NEEDED} FROM {{outbox}} WHERE 1 = 0",
         "UPDATE {outbox} SET tries = 0 WHERE 1 = 0",
         "DELETE FROM {outbox} WHERE 1 = 0",
+    ),
+    "sequence": (
+        f"INSERT INTO {{sequence}} ({_SEQUENCE}) SELECT {_SEQUENCE} FROM {{sequence}} WHERE 1 = 0",
+        "UPDATE {sequence} SET tries = 0 WHERE 1 = 0",
+        "DELETE FROM {sequence} WHERE 1 = 0",
+    ),
+    "sequence_item": (
+        f"INSERT INTO {{sequence_item}} ({_ITEM}) SELECT {_ITEM} FROM {{sequence_item}} WHERE 1=0",
+        "DELETE FROM {sequence_item} WHERE 1 = 0",
     ),
 }
 """What an application does with each table. The statements change nothing in the end, and wait for

@@ -7,10 +7,13 @@ version before in ``_UPGRADES``, and a new golden file ``tests/golden/reliable/V
     outbox   ternmq_outbox: a row for each message that is not stored at the broker
              ternmq_lease: which process does which job
     inbox    ternmq_inbox: a row for each message that was handled, until ``until_ms``
+    sequence ternmq_sequence: a row for each orderly session that a consumer has
+             ternmq_sequence_item: a row for each of its items
     schema   ternmq_schema: the version of each component; the names of an inbox's shards
 
 States of a row of ``ternmq_outbox``: 0 sending, 1 held (its ordering key or topic is blocked),
-2 failed (an operator decides), 3 sent (kept for a while).
+2 failed (an operator decides), 3 sent (kept for a while). Those of ``ternmq_sequence`` are in
+``ternmq.reliable.steps.course``.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import Final
 
 from ternmq.reliable.database.dialect import MYSQL, POSTGRESQL, SQLITE, Dialect, Name
 
-VERSIONS: Final = {"outbox": 1, "inbox": 1}
+VERSIONS: Final = {"outbox": 1, "inbox": 1, "sequence": 1}
 """Version of each component's tables."""
 _UPGRADES: Final[dict[tuple[str, int], dict[Name, tuple[str, ...]]]] = {}
 """Component and old version -> statements that lead to the next one."""
@@ -83,6 +86,33 @@ _POSTGRESQL: Final = (
     PRIMARY KEY (consumer, id)
 )""",
     "CREATE INDEX IF NOT EXISTS ternmq_inbox_until ON {inbox} (until_ms)",
+    """CREATE TABLE IF NOT EXISTS {sequence} (
+    consumer text     NOT NULL,
+    session  bytea    NOT NULL,
+    size     integer  NOT NULL,
+    state    smallint NOT NULL,
+    stored   integer  NOT NULL,
+    step     integer  NOT NULL,
+    tries    integer  NOT NULL,
+    turn     bigint   NOT NULL,
+    since_ms bigint   NOT NULL,
+    next_ms  bigint   NOT NULL,
+    error    text,
+    PRIMARY KEY (consumer, session)
+)""",
+    "CREATE INDEX IF NOT EXISTS ternmq_sequence_state ON {sequence} (state, next_ms)",
+    """CREATE TABLE IF NOT EXISTS {sequence_item} (
+    consumer     text    NOT NULL,
+    session      bytea   NOT NULL,
+    number       integer NOT NULL,
+    id           bytea   NOT NULL,
+    message_key  text    NOT NULL,
+    tag          text    NOT NULL,
+    content_type text    NOT NULL,
+    headers      bytea,
+    body         bytea   NOT NULL,
+    PRIMARY KEY (consumer, session, number)
+)""",
 )
 _MYSQL: Final = (
     """CREATE TABLE IF NOT EXISTS {schema} (
@@ -126,6 +156,33 @@ _MYSQL: Final = (
     result   mediumblob,
     PRIMARY KEY (consumer, id),
     KEY ternmq_inbox_until (until_ms)
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC""",
+    """CREATE TABLE IF NOT EXISTS {sequence} (
+    consumer varbinary(512) NOT NULL,
+    session  varbinary(128) NOT NULL,
+    size     integer        NOT NULL,
+    state    tinyint        NOT NULL,
+    stored   integer        NOT NULL,
+    step     integer        NOT NULL,
+    tries    integer        NOT NULL,
+    turn     bigint         NOT NULL,
+    since_ms bigint         NOT NULL,
+    next_ms  bigint         NOT NULL,
+    error    text CHARACTER SET utf8mb4,
+    PRIMARY KEY (consumer, session),
+    KEY ternmq_sequence_state (state, next_ms)
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC""",
+    """CREATE TABLE IF NOT EXISTS {sequence_item} (
+    consumer     varbinary(512)  NOT NULL,
+    session      varbinary(128)  NOT NULL,
+    number       integer         NOT NULL,
+    id           varbinary(128)  NOT NULL,
+    message_key  varbinary(4096) NOT NULL,
+    tag          varbinary(4096) NOT NULL,
+    content_type varbinary(4096) NOT NULL,
+    headers      mediumblob,
+    body         longblob        NOT NULL,
+    PRIMARY KEY (consumer, session, number)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC""",
 )
 _SQLITE: Final = (
@@ -172,13 +229,40 @@ _SQLITE: Final = (
     PRIMARY KEY (consumer, id)
 ) WITHOUT ROWID""",
     "CREATE INDEX IF NOT EXISTS ternmq_inbox_until ON {inbox} (until_ms)",
+    """CREATE TABLE IF NOT EXISTS {sequence} (
+    consumer text    NOT NULL,
+    session  blob    NOT NULL,
+    size     integer NOT NULL,
+    state    integer NOT NULL,
+    stored   integer NOT NULL,
+    step     integer NOT NULL,
+    tries    integer NOT NULL,
+    turn     integer NOT NULL,
+    since_ms integer NOT NULL,
+    next_ms  integer NOT NULL,
+    error    text,
+    PRIMARY KEY (consumer, session)
+) WITHOUT ROWID""",
+    "CREATE INDEX IF NOT EXISTS ternmq_sequence_state ON {sequence} (state, next_ms)",
+    """CREATE TABLE IF NOT EXISTS {sequence_item} (
+    consumer     text    NOT NULL,
+    session      blob    NOT NULL,
+    number       integer NOT NULL,
+    id           blob    NOT NULL,
+    message_key  text    NOT NULL,
+    tag          text    NOT NULL,
+    content_type text    NOT NULL,
+    headers      blob,
+    body         blob    NOT NULL,
+    PRIMARY KEY (consumer, session, number)
+)""",
 )
 _ALL: Final[dict[Name, tuple[Dialect, tuple[str, ...]]]] = {
     "postgresql": (POSTGRESQL, _POSTGRESQL),
     "mysql": (MYSQL, _MYSQL),
     "sqlite": (SQLITE, _SQLITE),
 }
-TABLES: Final = ("schema", "outbox", "lease", "inbox")
+TABLES: Final = ("schema", "outbox", "lease", "inbox", "sequence", "sequence_item")
 """Names of the tables, without ``ternmq_``."""
 
 

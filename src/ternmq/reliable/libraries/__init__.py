@@ -2,9 +2,9 @@
 
 ``alchemy`` (SQLAlchemy: engines, sessions, connections), ``django`` (its connections and
 ``transaction.atomic``), ``bare`` (connections of ``sqlite3``, psycopg and PyMySQL), ``attached``
-(what they tell of a transaction that is open), ``transactions`` (SQLAlchemy: transactions in which
-a function of the application works), ``driver`` (what drivers have in common), ``refusals`` (what
-their errors mean).
+(what they tell of a transaction that is open), ``driver`` (what drivers have in common),
+``transactions`` (SQLAlchemy: transactions in which a function of the application works),
+``refusals`` (what an error means).
 
-Invariant: SQLAlchemy is known to ``alchemy`` and ``transactions`` only.
+Invariant: SQLAlchemy is known to ``alchemy`` and ``transactions`` only, Django to ``django``.
 """

@@ -136,12 +136,12 @@ class Transactions:
             return
         if awaited:
             raise InvalidHandler(
-                f"handler {name} is an `async def`, and the inbox was made of an Engine, which "
-                "would block the loop: make it of an AsyncEngine or a URL, or the handler a `def`"
+                f"handler {name} is an `async def`, and its database is given as an Engine, "
+                "which would block the loop: give an AsyncEngine or a URL, or make it a `def`"
             )
         raise InvalidHandler(
-            f"handler {name} is a `def`, which runs in a thread, and the inbox was made of an "
-            "AsyncEngine: make it of an Engine or a URL, or the handler an `async def`"
+            f"handler {name} is a `def`, which runs in a thread, and its database is given as an "
+            "AsyncEngine: give an Engine or a URL, or make it an `async def`"
         )
 
     # -- functions in threads ---------------------------------------------------------------------
@@ -271,7 +271,7 @@ def _enter(
         begun = connection.begin()
         if commits_each(connection):
             raise OutsideTransaction(
-                "the engine of the inbox is in autocommit, so each statement would be a transaction"
+                "the engine is in autocommit, so each statement would be a transaction"
             )
     return begun, enter(Run(connection))
 
@@ -314,7 +314,7 @@ def _checked(one: Wanted, driver: object) -> object:
     if not isinstance(driver, one.kind):
         raise InvalidHandler(
             f"parameter {one.name!r} is {one.kind.__module__}.{one.kind.__name__}, and the engine "
-            f"of the inbox has connections of {type(driver).__module__}"
+            f"has connections of {type(driver).__module__}"
         )
     return driver
 
@@ -327,8 +327,8 @@ def _finish(
     driver = any(one.driver for one in wanted)
     if not alive or (driver and _has_ended(connection.connection.driver_connection)):
         raise InvalidHandler(
-            "the handler has committed or rolled back the transaction of its inbox: it ends when "
-            "the handler returns; to roll it back, raise an exception"
+            "the function has committed or rolled back its transaction, which ends when the "
+            "function returns; to roll it back, raise an exception"
         )
     if opened.before_commit is not None:
         opened.before_commit(Run(connection))

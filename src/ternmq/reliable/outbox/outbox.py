@@ -433,6 +433,16 @@ class Outbox:
         return self._table.schema
 
     @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
+    @property
+    def client(self) -> AwaitedClient | Client:
+        """The client whose sends it takes."""
+        return self._client
+
+    @property
     def database(self) -> ApplicationDatabase:
         """The database."""
         return self._database

@@ -206,7 +206,7 @@ class Sending:
         room = 0
         for row in rows:
             size = _PART_BYTES if row.body is None else len(row.body)
-            if size > room:
+            if not found or size > room:
                 found.append([])
                 room = _PART_BYTES
             found[-1].append(row)

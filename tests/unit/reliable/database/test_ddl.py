@@ -1,7 +1,7 @@
 """The statements that make the tables are those of the golden files.
 
-A golden file is never changed: a change of a table is a new version, with an upgrade and new files
-(``python -m tests.unit.reliable.database.test_ddl`` writes what is missing).
+A golden file is never changed: a change of a table is a new version of its component, with an
+upgrade and new files (``python -m tests.unit.reliable.database.test_ddl`` writes what is missing).
 """
 
 from __future__ import annotations
@@ -17,30 +17,42 @@ GOLDEN = Path(__file__).parents[3] / "golden" / "reliable"
 DIALECTS = ("postgresql", "mysql", "sqlite")
 
 
-def golden(dialect: str, version: int) -> Path:
-    """Return the file of a version of the outbox's tables."""
-    return GOLDEN / f"outbox_v{version}_{dialect}.sql"
+def golden(component: str, dialect: str, version: int) -> Path:
+    """Return the file of a version of a component's tables."""
+    return GOLDEN / f"{component}_v{version}_{dialect}.sql"
 
 
-def text(dialect: str) -> str:
-    return "".join([f"{statement};\n" for statement in reliable.ddl(dialect)])
+def component_of(statement: str) -> str:
+    """Return the component whose table a statement makes, or whose version it notes."""
+    for one in VERSIONS:
+        if f"ternmq_{one}" in statement or f"'{one}'" in statement:
+            return one
+    return "outbox"  # with the lease and the versions
+
+
+def text(component: str, dialect: str) -> str:
+    found = [one for one in reliable.ddl(dialect) if component_of(one) == component]
+    return "".join([f"{statement};\n" for statement in found])
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_the_statements_are_those_of_the_golden_file(dialect: str) -> None:
-    file = golden(dialect, VERSIONS["outbox"])
+@pytest.mark.parametrize("component", VERSIONS)
+def test_the_statements_are_those_of_the_golden_file(component: str, dialect: str) -> None:
+    file = golden(component, dialect, VERSIONS[component])
     assert file.exists(), "a new version: write its files"
-    assert text(dialect) == file.read_text(encoding="utf-8"), "a change needs a new version"
+    assert text(component, dialect) == file.read_text(encoding="utf-8"), "this is a new version"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_there_is_a_golden_file_of_each_version(dialect: str) -> None:
-    versions = range(1, VERSIONS["outbox"] + 1)
-    assert [one for one in versions if not golden(dialect, one).exists()] == []
+@pytest.mark.parametrize("component", VERSIONS)
+def test_there_is_a_golden_file_of_each_version(component: str, dialect: str) -> None:
+    versions = range(1, VERSIONS[component] + 1)
+    assert [one for one in versions if not golden(component, dialect, one).exists()] == []
 
 
 if __name__ == "__main__":
-    for _dialect in DIALECTS:
-        _file = golden(_dialect, VERSIONS["outbox"])
-        if not _file.exists():
-            _file.write_text(text(_dialect), encoding="utf-8")
+    for _component, _version in VERSIONS.items():
+        for _dialect in DIALECTS:
+            _file = golden(_component, _dialect, _version)
+            if not _file.exists():
+                _file.write_text(text(_component, _dialect), encoding="utf-8")
