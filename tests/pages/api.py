@@ -52,8 +52,9 @@ The guide shows it at work: [sessions](../../guide/sessions.md),
 """
 _MODES: Final = (
     "batch", "Holder", "BlockingHolder", "Items", "Item", "Throttle", "Ids", "IdsStats", "text_id",
+    "sequence", "SequenceBlock", "BlockingSequenceBlock", "Steps", "SequenceStep",
 )  # fmt: skip
-"""The names of ``ternmq.reliable`` that the page has; those that need a database are not there."""
+"""The names of ``ternmq.reliable`` that the page has."""
 _PASSED_ON: Final = """
 # Arguments that are passed on
 
