@@ -60,12 +60,20 @@ def filled(client):
     return client
 
 
-@pytest.mark.row("R2", "R4")
+# Each run starts Spark twice: everyday tests have the query that has more to lose.
+@pytest.mark.parametrize("due", [True, False] if killing.often(1) > 1 else [True])
+@pytest.mark.row("R2", "R3", "R4")
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_nothing_is_lost_or_doubled_when_spark_is_killed(spark, real, filled, tmp_path):
-    """Neither by the query that writes files, nor by the one that writes a topic."""
-    arguments = ("--path", str(tmp_path / "out"), "--topic", "out")
+def test_nothing_is_lost_or_doubled_when_spark_is_killed(spark, real, filled, tmp_path, due):
+    """Neither by the query that writes files, nor by the one that writes a topic.
+
+    With ``due``, two rows of three are due an hour or two later: each is scheduled once.
+    """
+    base = datetime.fromtimestamp(time.time() // 3600 * 3600, UTC) + timedelta(days=300)
+    arguments = ["--path", str(tmp_path / "out"), "--topic", "out"]
+    if due:
+        arguments += ["--due", f"{base:%Y-%m-%d %H:%M:%S}"]
     kill_now_and_then(real, tmp_path, *arguments, times=killing.often(1), seed=5)
     table = spark.read.parquet(str(tmp_path / "out"))
     found = sorted(
@@ -73,19 +81,10 @@ def test_nothing_is_lost_or_doubled_when_spark_is_killed(spark, real, filled, tm
         for row in table.select("topic", "partition", "offset", "crc").collect()
     )
     assert found == killing.sent(filled)
-    assert sorted(int(one.body) for one in filled.read("out")) == list(range(ROWS))
-
-
-@pytest.mark.row("R3", "R4")
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_each_due_row_is_scheduled_once_when_spark_is_killed(spark, real, filled, tmp_path):
-    base = datetime.fromtimestamp(time.time() // 3600 * 3600, UTC) + timedelta(days=300)
-    arguments = ("--topic", "out", "--due", f"{base:%Y-%m-%d %H:%M:%S}")
-    kill_now_and_then(real, tmp_path, *arguments, times=killing.often(1), seed=6)
-    assert sorted(int(one.body) for one in filled.read("out")) == list(range(0, ROWS, 3))
-    found = sorted(
+    hours = 3 if due else 1
+    assert sorted(int(one.body) for one in filled.read("out")) == list(range(0, ROWS, hours))
+    scheduled = sorted(
         ((one.due_at - base) // timedelta(hours=1), int(one.key.removeprefix("k")))
         for one in filled.admin.scheduled_messages("out", limit=2 * ROWS)
     )
-    assert found == [(rest, n) for rest in (1, 2) for n in range(rest, ROWS, 3)]
+    assert scheduled == [(at, n) for at in range(1, hours) for n in range(at, ROWS, hours)]
