@@ -25,7 +25,7 @@ CHECKED := src tests $(wildcard bench examples)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo venv test pytest pythons quick quick-list lint format types unit sim sim-group model mutants bench bench-large bench-spark spark spark-matrix fault group-faults fuzz rows docs docs-check clean
+.PHONY: help demo venv test pytest pythons quick quick-list lint format types unit sim sim-group model mutants bench bench-large bench-spark spark spark-matrix fault group-faults outbox-faults fuzz rows docs docs-check clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -132,6 +132,10 @@ fault: venv ## faults on real processes and disks, at more points than `make tes
 # GROUP_SECONDS (an hour), the first round with SEED.
 group-faults: venv ## faults on the processes of a broker group, the long forms (CYCLES=10; hours)
 	GROUP_CYCLES=$(CYCLES) $(if $(SEED),GROUP_SEED=$(SEED)) $(BIN)/python -m pytest -s tests/fault/group
+
+# All cases, and the long forms of OBX-1 and OBX-2 (half an hour).
+outbox-faults: venv ## faults on applications with an outbox, the long forms (SEED=n: of the kills)
+	OUTBOX_LONG=1 $(if $(SEED),OUTBOX_SEED=$(SEED)) $(BIN)/python -m pytest -s tests/fault/reliable
 
 fuzz: venv ## bend bytes for every decoder, SECONDS each (SEED=n repeats; TARGET=frames|records|expressions)
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(TARGET),--target $(TARGET))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import selectors
 import socket
+import struct
 import threading
 from types import TracebackType
 from typing import Self
@@ -19,6 +20,9 @@ class Wire:
         up_bytes: From clients to the broker so far.
         down_bytes: From the broker to clients.
         connections: That were made.
+        lost: Answers to this command are thrown away; 0: none. Set it while nothing is under way.
+        lost_count: How many were.
+        delay_s: How much later each piece of an answer arrives.
     """
 
     def __init__(self, port: int) -> None:
@@ -31,7 +35,11 @@ class Wire:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, name="wire", daemon=True)
         self._limit: int | None = None
+        self._begun: dict[socket.socket, bytes] = {}
+        """Of a connection to the broker: the first bytes of a frame that is not whole yet."""
         self.frozen = False
+        self.lost = self.lost_count = 0
+        self.delay_s = 0.0
         self.up_bytes = self.down_bytes = self.connections = 0
 
     @property
@@ -88,6 +96,11 @@ class Wire:
                 elif self._limit is not None:
                     self._limit -= len(data)
                 self.down_bytes += len(data)
+                self._ended.wait(self.delay_s)
+                if self.lost or one in self._begun:
+                    kept = self._without_lost(one, data)
+                    self._pairs[one].sendall(kept)
+                    return
             else:
                 self.up_bytes += len(data)
             if data:
@@ -97,12 +110,30 @@ class Wire:
             pass
         self._drop(one)
 
+    def _without_lost(self, one: socket.socket, data: bytes) -> bytes:
+        """Return the whole frames of what came, without those that are to be lost."""
+        data = self._begun.pop(one, b"") + data
+        kept = b""
+        while len(data) >= 16:
+            length, _, command = struct.unpack_from("<IBB", data)
+            if len(data) < length:
+                break
+            if command == self.lost:
+                self.lost_count += 1
+            else:
+                kept += data[:length]
+            data = data[length:]
+        if data:
+            self._begun[one] = data
+        return kept
+
     def _drop(self, one: socket.socket) -> None:
         other = self._pairs.get(one)
         for each in (one, other):
             if each is not None and self._pairs.pop(each, None) is not None:
                 self._selector.unregister(each)
                 self._ups.discard(each)
+                self._begun.pop(each, None)
                 each.close()
 
     def __enter__(self) -> Self:

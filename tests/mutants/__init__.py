@@ -6,6 +6,10 @@ Each ``NN-name.patch`` is a unified diff against ``src/``. Its comment block say
 patch to the copy and runs the simulator there. A mutant that is not caught in time is a defect
 of the simulator, not of the broker: mend `tests/sim`, never the patch.
 
+What the simulator does not contain (the reliable component works on an application's database) is
+found by a test: the field ``Test:`` names it as pytest does. `make test` runs it on the tree as it
+is.
+
 The unpatched tree is run as well, as the control: if the simulator complains there, a "caught"
 says nothing.
 

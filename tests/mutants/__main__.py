@@ -1,4 +1,4 @@
-"""``python -m tests.mutants``: does the simulator find every bug that is planted?
+"""``python -m tests.mutants``: does the simulator, or the test named, find every planted bug?
 
 Exit code 0 only if the control is clean and every mutant is caught.
 """
@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.mutants import report
-from tests.mutants.patch import WORKLOAD, Patch, PatchError, load, reader, refreshed
-from tests.mutants.trial import Result, Verdict, attempt, simulator
+from tests.mutants.patch import TEST, WORKLOAD, Patch, PatchError, load, reader, refreshed
+from tests.mutants.trial import Result, Verdict, a_test, attempt, simulator
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
@@ -86,8 +86,10 @@ def run(
     """Try all mutants, ``at_once`` at a time; return the exit code."""
 
     def tried(patch: Patch | None) -> Result:
+        node = patch.field(TEST) if patch is not None else ""
         kinds = patch.field(WORKLOAD) if patch is not None else ""
-        return attempt(ROOT, patch, simulator(seconds, seed, kinds), seconds)
+        command = a_test(node) if node else simulator(seconds, seed, kinds)
+        return attempt(ROOT, patch, command, seconds)
 
     todo: list[Patch | None] = [*patches]
     if control:

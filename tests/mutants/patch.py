@@ -21,6 +21,9 @@ FIELDS: Final = ("Mutant", "Breaks", "Noticed")
 """What the comment block of each patch says."""
 WORKLOAD: Final = "Workload"
 """The field with the simulator's kinds that find the mutant; without it, all kinds run in turn."""
+TEST: Final = "Test"
+"""The field with the test (a node of pytest) that finds the mutant; without it, the simulator does.
+"""
 _HUNK: Final = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 
@@ -83,7 +86,7 @@ class Patch:
         inside = False
         for line in self.comments:
             head = line.partition(":")[0]
-            if head in FIELDS or head == WORKLOAD:
+            if head in (*FIELDS, WORKLOAD, TEST):
                 inside = head == name
             if inside:
                 found.append(line.removeprefix(f"{name}:").strip())

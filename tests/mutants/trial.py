@@ -1,9 +1,10 @@
-"""One mutant, one run of the simulator in a copy of the tree."""
+"""One mutant, one run of the simulator, or of a test, in a copy of the tree."""
 
 from __future__ import annotations
 
 import enum
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,10 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.mutants.patch import Patch, PatchError, patched, reader
+from tests.mutants.patch import TEST, Patch, PatchError, patched, reader
 
 CONTROL: Final = "(control: no patch)"
 COPIED: Final = ("src", "tests")
+SETTINGS: Final = "pyproject.toml"
+"""Of pytest, for mutants that a test finds."""
 GRACE_S: Final = 30.0
 """How much longer than it was told a simulator may run before it counts as hung."""
 VIOLATION: Final = "VIOLATION "
@@ -28,6 +31,7 @@ FOUND_CODE: Final = 1
 """Its exit code then."""
 NO_FINDING: Final = ("NameError", "UnboundLocalError", "ImportError", "ModuleNotFoundError")
 """What a patch ends with that no longer fits what stands around it: any run finds that."""
+_PASSED: Final = re.compile(r"\d+ passed")
 NOTHING_CODES: Final = (0, 3)
 """Its exit codes when it found nothing; 3 says that it has not come everywhere in that time."""
 
@@ -70,6 +74,8 @@ def copy_tree(root: Path, to: Path) -> None:
             to / folder,
             ignore=shutil.ignore_patterns("__pycache__", "*.pyc", "results.json"),
         )
+    if (root / SETTINGS).exists():
+        shutil.copy(root / SETTINGS, to / SETTINGS)
 
 
 def plant(patch: Patch, to: Path) -> None:
@@ -98,13 +104,22 @@ def simulator(seconds: float, seed: int, kinds: str = "") -> list[str]:
     ]  # fmt: skip
 
 
+def a_test(node: str) -> list[str]:
+    """Return the command that runs a test of the current folder.
+
+    Args:
+        node: As pytest names it: a file, a function, a case.
+    """
+    return [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", node]
+
+
 def attempt(root: Path, patch: Patch | None, command: Sequence[str], seconds: float) -> Result:
-    """Run the simulator against a mutant, or against the tree as it is (None).
+    """Run the simulator, or a test, against a mutant, or against the tree as it is (None).
 
     Args:
         root: Of the checkout.
         patch: The mutant.
-        command: Runs the simulator; its current folder is the copy.
+        command: Runs it; its current folder is the copy.
         seconds: How long it was told to run.
     """
     name = CONTROL if patch is None else patch.name
@@ -137,7 +152,25 @@ def attempt(root: Path, patch: Patch | None, command: Sequence[str], seconds: fl
             output, _ = process.communicate()
             hung = True
         took = time.perf_counter() - begin
+    if patch is not None and patch.field(TEST):
+        return judge_test(name, process.returncode, output, took, hung=hung)
     return judge(name, process.returncode, output, took, hung=hung)
+
+
+def judge_test(name: str, code: int, output: str, seconds: float, *, hung: bool) -> Result:
+    """Say what a run of a test means."""
+    lines = output.splitlines()
+    tail = "\n".join(lines[-20:])
+    if hung:
+        return Result(name, Verdict.HUNG, seconds, "still running", tail)
+    if code == 0 and any(_PASSED.match(line) for line in lines):
+        return Result(name, Verdict.SURVIVED, seconds, "", tail)
+    failed = next((line for line in lines if line.startswith("FAILED ")), "")
+    reasons = [line[1:].strip() for line in lines if line.startswith("E  ")]
+    told = " | ".join([*reasons[:1], failed.removeprefix("FAILED ").partition(" - ")[0]])
+    if code == FOUND_CODE and failed and reasons and not reasons[0].startswith(NO_FINDING):
+        return Result(name, Verdict.CAUGHT, seconds, told)
+    return Result(name, Verdict.BROKEN, seconds, told or f"exit code {code}", tail)
 
 
 def judge(name: str, code: int, output: str, seconds: float, *, hung: bool) -> Result:

@@ -15,6 +15,7 @@ from tests.mutants import __main__ as command
 from tests.mutants import report
 from tests.mutants.patch import (
     FIELDS,
+    TEST,
     WORKLOAD,
     Patch,
     PatchError,
@@ -24,7 +25,7 @@ from tests.mutants.patch import (
     reader,
     refreshed,
 )
-from tests.mutants.trial import CONTROL, Result, Verdict, attempt, copy_tree, judge, plant
+from tests.mutants.trial import CONTROL, Result, Verdict, a_test, attempt, copy_tree, judge, plant
 from tests.sim.run import ROTATION
 
 ROOT = Path(__file__).parents[2]
@@ -104,6 +105,29 @@ def test_a_mutant_is_tried_with_the_workload_that_it_names(monkeypatch):
     both = [only(DIFF), with_one]
     assert command.run(both, seconds=1.0, seed=1, at_once=1, control=False, path=None) == 0
     assert tried == [[], ["owned,locked"]]
+
+
+def test_tests_that_mutants_name_are_there():
+    named = [patch.field(TEST) for patch in PATCHES if patch.field(TEST)]
+    assert named
+    for node in named:
+        path, _, function = node.partition("::")
+        tree = ast.parse((ROOT / path).read_text())
+        names = {one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)}
+        assert function.partition("[")[0] in names, node
+
+
+def test_a_mutant_is_tried_with_the_test_that_it_names(monkeypatch):
+    tried = []
+
+    def attempted(root, patch, command, seconds):
+        tried.append(command)
+        return Result("some", Verdict.CAUGHT, 0.0, "")
+
+    monkeypatch.setattr(command, "attempt", attempted)
+    with_one = only(DIFF.replace("# Noticed: thus", "# Noticed: thus\n# Test: tests/a.py::test_b"))
+    assert command.run([with_one], seconds=1.0, seed=1, at_once=1, control=False, path=None) == 0
+    assert tried == [a_test("tests/a.py::test_b")]
 
 
 @pytest.mark.parametrize("patch", PATCHES, ids=[patch.name for patch in PATCHES])
@@ -247,6 +271,35 @@ def test_inapplicable(tmp_path):
 
 def test_hung_run_counts_as_survivor_whatever_it_said():
     assert judge("m", -9, "VIOLATION x\n", 90.0, hung=True).verdict is Verdict.HUNG
+
+
+TESTED = MUTANT.replace("# Noticed: thus", "# Noticed: thus\n# Test: tests/test_some.py::test_it")
+FAILS = """
+import pathlib
+
+def test_it():
+    assert "seven" not in pathlib.Path("src/some.py").read_text()
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "verdict", "told"),
+    [
+        (FAILS, Verdict.CAUGHT, "tests/test_some.py::test_it"),
+        ("def test_it():\n    pass\n", Verdict.SURVIVED, ""),
+        ("def test_it():\n    missing()\n", Verdict.BROKEN, "NameError"),
+        ("import pytest\n\ndef test_it():\n    pytest.skip('no server')\n", Verdict.BROKEN, ""),
+        ("def test_other():\n    pass\n", Verdict.BROKEN, "exit code"),
+    ],
+    ids=["fails", "passes", "not-defined", "skipped", "not-there"],
+)
+def test_a_test_judges(tmp_path, test, verdict, told):
+    root = tree(tmp_path, "")
+    (root / "tests/test_some.py").write_text(test)
+    patch = parse("mutant", TESTED)
+    result = attempt(root, patch, a_test("tests/test_some.py::test_it"), seconds=60)
+    assert result.verdict is verdict, result
+    assert told in result.told
 
 
 def test_copy_leaves_out_what_is_made(tmp_path):

@@ -33,15 +33,17 @@ if TYPE_CHECKING:
         Step,
         Steps,
         Task,
+        collector,
         ddl,
         every,
         idempotent,
     )
 
 __all__ = [
-    "Inbox", "InboxStats", "Outbox", "OutboxStats", "Step", "Task", "ddl", "every", "idempotent",
-    "Ids", "IdsStats", "text_id", "batch", "Holder", "BlockingHolder", "Items", "Item", "Throttle",
-    "sequence", "SequenceBlock", "BlockingSequenceBlock", "Steps", "SequenceStep",
+    "Inbox", "InboxStats", "Outbox", "OutboxStats", "Step", "Task", "collector", "ddl", "every",
+    "idempotent", "Ids", "IdsStats", "text_id", "batch", "Holder", "BlockingHolder", "Items",
+    "Item", "Throttle", "sequence", "SequenceBlock", "BlockingSequenceBlock", "Steps",
+    "SequenceStep",
 ]  # fmt: skip
 
 

@@ -12,7 +12,6 @@ import ternmq
 import ternmq.sync
 from ternmq.reliable import Outbox
 from ternmq.testing import InProcessBroker
-from tests import coordinators
 from tests.databases import database, servers
 
 __all__ = ["database", "servers"]
@@ -70,28 +69,3 @@ def bodies(client: ternmq.sync.Client, topic: str = "orders") -> list[bytes]:
         return [one.body for one in client.read(topic)]
     except ternmq.UnknownTopic:  # nothing was sent yet
         return []
-
-
-@pytest.fixture(scope="module")
-def postgresql() -> Iterator[coordinators.Server]:
-    with coordinators.postgresql() as server:
-        if server is None:
-            pytest.skip("needs PostgreSQL")
-        yield server
-
-
-@pytest.fixture(scope="module")
-def mariadb() -> Iterator[coordinators.Server]:
-    with coordinators.mariadb() as server:
-        if server is None:
-            pytest.skip("needs MariaDB")
-        yield server
-
-
-@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Return the URL of each kind of database."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/shop.db"
-    server: coordinators.Server = request.getfixturevalue(request.param)
-    return server.url

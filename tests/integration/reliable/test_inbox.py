@@ -43,8 +43,8 @@ class Failed(Exception):
 
 
 @pytest.fixture
-def shop_engine(database_url: str) -> Iterator[sa.Engine]:
-    with shop(database_url) as engine:
+def shop_engine(database: str) -> Iterator[sa.Engine]:
+    with shop(database) as engine:
         yield engine
 
 
@@ -289,8 +289,8 @@ def test_sqlites_recipe_for_begin_immediate(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
-def test_an_engine_in_autocommit_is_refused(request, kind) -> None:
-    url = request.getfixturevalue(kind).url
+def test_an_engine_in_autocommit_is_refused(servers, tmp_path, kind) -> None:
+    url = servers.new(kind, tmp_path)
     engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
     with shop(url) as plain, Inbox(engine) as inbox:
         inbox.prepare()
@@ -362,8 +362,8 @@ def test_the_one_that_waits_too_long_is_retried_later(inbox, shop_engine) -> Non
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
-def test_a_deadlock_is_tried_again_at_once(request, kind) -> None:
-    with shop(request.getfixturevalue(kind).url) as engine, Inbox(engine) as inbox:
+def test_a_deadlock_is_tried_again_at_once(servers, tmp_path, kind) -> None:
+    with shop(servers.new(kind, tmp_path)) as engine, Inbox(engine) as inbox:
         inbox.prepare()
         with engine.begin() as connection:
             connection.exec_driver_sql("CREATE INDEX by_id ON effects (id)")
@@ -552,9 +552,9 @@ def test_an_async_def(tmp_path) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("url", ["postgresql", "mariadb"])
-def test_an_async_def_on_a_server(request, url) -> None:
-    url = request.getfixturevalue(url).url
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_an_async_def_on_a_server(servers, tmp_path, kind) -> None:
+    url = servers.new(kind, tmp_path)
 
     async def run() -> None:
         with shop(url) as engine:

@@ -54,7 +54,7 @@ def inbox(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Inbox]:
         else:
             url = sqlite(tmp_path)
             if request.param != "sqlite":
-                url = request.getfixturevalue(request.param).url
+                url = request.getfixturevalue("servers").new(request.param, tmp_path)
             made = Inbox(stack.enter_context(shop(url)), wait=WAIT_S)
         made.prepare()
         yield stack.enter_context(made)

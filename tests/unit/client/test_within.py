@@ -137,6 +137,31 @@ def test_a_transaction_of_nothing_known_is_refused(blocking) -> None:
         blocking.send("orders", b"", within=object())
 
 
+def test_each_of_several_databases_is_asked(blocking) -> None:
+    class Other(Store):
+        """A database that knows that a transaction is none of its own."""
+
+        def place_of(self, within: object) -> Transaction | None:
+            if isinstance(within, Transaction):
+                raise ternmq.NotThisDatabase("another one")
+            return None
+
+    first = ternmq.sync.connect(URL, timeout=0.2)
+    first.stores.add(Other())
+    first.stores.add(Store())
+    first.stores.add(Other())
+    transaction = Transaction()
+    assert first.send("orders", 1, within=transaction).pending
+    assert len(transaction.rows) == 1
+    first.close()
+
+    only = ternmq.sync.connect(URL, timeout=0.2)
+    only.stores.add(Other())
+    with pytest.raises(ternmq.NotThisDatabase, match="another one"):
+        only.send("orders", 1, within=transaction)
+    only.close()
+
+
 def test_a_required_transaction(blocking) -> None:
     blocking.stores.add(Store("payments"))
     for send in (

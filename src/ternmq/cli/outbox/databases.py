@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ternmq.cli.terminal.exits import ExitCode, Failed
-from ternmq.cli.terminal.problems import not_found
-from ternmq.model.errors import DatabaseNotPrepared
+from ternmq.cli.terminal.problems import code_of, not_found, text_of
+from ternmq.model.errors import DatabaseNotPrepared, TernMQError
 
 if TYPE_CHECKING:
     from ternmq.reliable.libraries.alchemy import AlchemyDatabase
@@ -117,7 +117,7 @@ def opened(url: str, schema: str = "", *, makes: bool = False) -> Iterator[Opene
     table = Table(database.dialect, schema)
     table.fill("{outbox}")  # the name of the schema is checked
     if not makes:
-        _check_file(database)
+        check_file(database)
     try:
         yield Opened(database, table)
     except database.errors as error:
@@ -170,8 +170,12 @@ def file_of(database: AlchemyDatabase) -> Path | None:
     return Path(name)
 
 
-def _check_file(database: AlchemyDatabase) -> None:
-    """Check that a SQLite file exists: a look must not make one."""
+def check_file(database: AlchemyDatabase) -> None:
+    """Check that a SQLite file exists: a look must not make one.
+
+    Raises:
+        Failed: It does not.
+    """
     file = file_of(database)
     if file is not None and not file.exists():
         raise not_found(f"there is no file {file}: `ternmq outbox prepare` makes it")
@@ -191,9 +195,6 @@ def each(
     Raises:
         Failed: One or more failed; the exit status is that of the last one.
     """
-    from ternmq.cli.terminal.problems import code_of, text_of
-    from ternmq.model.errors import TernMQError
-
     if len(urls) == 1:
         work(urls[0])
         return

@@ -16,6 +16,7 @@ from ternmq.cli.outbox.databases import (
     schema_option,
 )
 from ternmq.cli.outbox.rows import discard, list_, resend, show, status
+from ternmq.cli.outbox.run import run
 from ternmq.cli.terminal import output
 
 
@@ -85,5 +86,5 @@ def _print_statements(urls: Sequence[str], schema: str) -> None:
         click.echo(f"{statement};")
 
 
-for command in (status, list_, show, resend, discard):
+for command in (run, status, list_, show, resend, discard):
     outbox.add_command(command)

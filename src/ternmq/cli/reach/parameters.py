@@ -223,6 +223,13 @@ def check_span(since: datetime | None, until: datetime | None, *, ahead: bool = 
         )
 
 
+def read_place(host: str) -> click.ParamType:  # type: ignore[type-arg]  # generic since click 8.3
+    """Return the type of ``PORT`` or ``HOST:PORT``; the host of a port alone is ``host``."""
+    return _Type(
+        "address", lambda text: read_address(f"{host}:{text}" if text.isdecimal() else text)
+    )
+
+
 HTTP: Final = _Type("address", _http)
 """Where a command listens for HTTP; None: nowhere."""
 PROPERTY: Final = _Type("name=value", read_property)

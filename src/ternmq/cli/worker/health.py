@@ -14,7 +14,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Final
 
@@ -25,6 +25,7 @@ from ternmq.model.units import Address
 
 log: Final = logging.getLogger("ternmq")
 
+Paths = Mapping[str, Callable[[], Awaitable[Answer]]]
 _WHY_NOT: Final = {
     errno.EADDRINUSE: "is in use",
     errno.EADDRNOTAVAIL: "this machine has no such address",
@@ -32,14 +33,20 @@ _WHY_NOT: Final = {
 }
 
 
-class HealthPort:
-    """The port. Not thread-safe: use it in one loop."""
+class Port:
+    """An HTTP port of a command. Not thread-safe: use it in one loop.
 
-    def __init__(self, board: Board) -> None:
-        self._board = board
-        self._port = HttpPort(
-            {"/metrics": self._metrics, "/livez": self._livez, "/readyz": self._readyz}
-        )
+    Args:
+        paths: As for ``HttpPort``.
+        option: The option that names the address.
+        what: What it serves, for the log.
+    """
+
+    def __init__(self, paths: Paths, option: str, what: str) -> None:
+        self._port = HttpPort(paths)
+        self._option = option
+        self._what = what
+        self._paths = ", ".join(paths)
 
     async def start(self, address: Address) -> None:
         """Listen, and log where.
@@ -53,14 +60,25 @@ class HealthPort:
             unknown = isinstance(error, socket.gaierror)
             why = None if unknown else _WHY_NOT.get(error.errno or 0)
             raise Failed(
-                f"--http {address}: {why or error.strerror or error}; name another address"
+                f"{self._option} {address}: {why or error.strerror or error}; name another address"
             ) from error
-        log.info("health and metrics: http://%s/livez, /readyz, /metrics",
-                 Address(address.host, port))  # fmt: skip
+        log.info("%s: http://%s%s", self._what, Address(address.host, port), self._paths)
 
     async def close(self) -> None:
         """Stop listening."""
         await self._port.close()
+
+
+class HealthPort(Port):
+    """The port of a worker."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        super().__init__(
+            {"/livez": self._livez, "/readyz": self._readyz, "/metrics": self._metrics},
+            "--http",
+            "health and metrics",
+        )
 
     async def _livez(self) -> Answer:
         return _answer(self._board.not_live(time.monotonic()))
@@ -101,13 +119,12 @@ async def listening(address: Address | None, board: Board) -> AsyncIterator[None
 
 
 @contextlib.contextmanager
-def beside(address: Address, board: Board) -> Iterator[None]:
+def beside(address: Address, port: Port) -> Iterator[None]:
     """Serve the port in a thread of its own, which does not keep the process alive.
 
     Raises:
         Failed: It cannot listen there.
     """
-    port = HealthPort(board)
     loop = asyncio.new_event_loop()
     try:
         loop.run_until_complete(port.start(address))

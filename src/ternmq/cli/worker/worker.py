@@ -252,10 +252,10 @@ def worker(
     if supervised or http is None:
         return _work(target, check, drain_timeout, writer())
     from ternmq.cli.worker.board import Board
-    from ternmq.cli.worker.health import beside
+    from ternmq.cli.worker.health import HealthPort, beside
 
     board = Board(1)
-    with beside(http, board):
+    with beside(http, HealthPort(board)):
         board.started(1, os.getpid())
         return _work(
             target, check, drain_timeout, lambda one: board.reported(1, one, time.monotonic())

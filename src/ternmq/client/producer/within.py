@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ternmq.client.content.message import Receipt
 from ternmq.client.producer.outgoing import Outgoing
-from ternmq.model.errors import InvalidRequest, OutsideTransaction
+from ternmq.model.errors import InvalidRequest, NotThisDatabase, OutsideTransaction
 
 
 class Place(Protocol):
@@ -40,6 +40,7 @@ class Store(Protocol):
 
         Raises:
             OutsideTransaction: No transaction is open there, and none would be begun.
+            NotThisDatabase: It belongs to another database.
             TernMQError: It belongs to this database, and cannot take messages.
         """
 
@@ -86,10 +87,17 @@ class Stores:
         """
         stores = self._all
         if within is not None and within is not False:
+            other: NotThisDatabase | None = None
             for store in stores:
-                found = store.place_of(within)
+                try:
+                    found = store.place_of(within)
+                except NotThisDatabase as error:  # the next one may be for that database
+                    other = other or error
+                    continue
                 if found is not None:
                     return found
+            if other is not None:
+                raise other
             if stores:
                 raise stores[0].strangeness(within)
             raise InvalidRequest(

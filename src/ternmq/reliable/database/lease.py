@@ -96,7 +96,7 @@ class Lease:
         return max(0.0, self._until - MARGIN_S - steady_s())
 
     def take(self, work: Work) -> bool:
-        """Take or renew it; return whether it is held. One transaction."""
+        """Take or renew it; return whether it is held. Each statement may be a transaction."""
         before = steady_s()
         values = {
             "name": self._text(self.name), "holder": self._text(self.holder),

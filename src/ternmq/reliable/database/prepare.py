@@ -208,6 +208,22 @@ def versions(database: Database, work: Work, schema: str = "") -> dict[str, int]
     return {dialect.text_of(name): int(version) for name, version in found.rows}
 
 
+def verify(database: Database, schema: str = "") -> None:
+    """Check that the tables have the versions that this TernMQ works with; reads one table.
+
+    Raises:
+        DatabaseNotPrepared: They have not.
+        Exception: The database's own.
+    """
+    with database.reading() as work:
+        found = versions(database, work, schema)
+    _refuse_newer(database, found)
+    if found != found | VERSIONS:
+        raise DatabaseNotPrepared(
+            f"{database.name} lacks the tables of the outbox, or has those of an older version"
+        )
+
+
 def check(database: Database, schema: str = "") -> list[str]:
     """Check that the tables can be used as they must; return warnings.
 

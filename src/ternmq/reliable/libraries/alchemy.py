@@ -20,7 +20,7 @@ from ternmq.model.errors import InvalidRequest, NotThisDatabase, OutsideTransact
 from ternmq.reliable.database.dialect import Dialect, dialect_of
 from ternmq.reliable.database.port import Result, Values, Work
 from ternmq.reliable.libraries.attached import Attached
-from ternmq.reliable.libraries.driver import is_denied, is_unprepared, reason
+from ternmq.reliable.libraries.driver import BEGUN, PATIENCE, is_denied, is_unprepared, reason
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -123,8 +123,8 @@ class AlchemyDatabase:
             run = connection.exec_driver_sql
             run(_BEGIN[self.dialect.name])
             try:
-                if self.dialect.name == "postgresql" and not durable:
-                    run("SET LOCAL synchronous_commit = off")
+                if self.dialect.name == "postgresql":
+                    run(BEGUN[durable])
                 yield Run(connection)
             except BaseException:
                 if not connection.invalidated:
@@ -147,6 +147,10 @@ class AlchemyDatabase:
         """Return whether an error says that a table or column is missing."""
         return is_unprepared(error)
 
+    def is_same(self, other: AlchemyDatabase) -> bool:
+        """Return whether another object means the same database."""
+        return self.url == other.url or same(self.url, other.url)
+
     def is_away(self, error: Exception) -> bool:
         """Return whether an error says that the database cannot be reached."""
         if isinstance(error, exc.TimeoutError):  # of the pool
@@ -163,10 +167,6 @@ class AlchemyDatabase:
     def reason(self, error: Exception) -> str:
         """Return what the database said, as one line: no statement, no values."""
         return reason(error)
-
-    def is_same(self, other: AlchemyDatabase) -> bool:
-        """Return whether another object means the same database."""
-        return self.url == other.url or same(self.url, other.url)
 
     # -- the application's transactions -----------------------------------------------------------
 
@@ -360,6 +360,7 @@ def _set_up(raw: Any, record: object) -> None:  # noqa: ANN401 - of any driver
         # table, and every INSERT of the application waits.
         with raw.cursor() as cursor:
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            cursor.execute(PATIENCE)
 
 
 def _binds(session: Session) -> list[Engine | Connection]:

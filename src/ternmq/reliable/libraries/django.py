@@ -14,14 +14,13 @@ from ternmq.model.errors import InvalidRequest, NotThisDatabase, OutsideTransact
 from ternmq.reliable.database.dialect import dialect_of
 from ternmq.reliable.database.port import Result, Values, Work
 from ternmq.reliable.libraries.attached import Attached
-from ternmq.reliable.libraries.driver import is_denied, is_unprepared, pyformat, reason
+from ternmq.reliable.libraries.driver import BEGUN, is_denied, is_unprepared, pyformat, reason
 
 _BEGIN: Final = {
     "postgresql": ("BEGIN ISOLATION LEVEL READ COMMITTED",),
     "mysql": ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"),
     "sqlite": ("BEGIN IMMEDIATE",),
 }
-_FORGETFUL: Final = "SET LOCAL synchronous_commit = off"
 
 
 class Run:
@@ -77,8 +76,8 @@ class DjangoDatabase:
             for statement in _BEGIN[self.dialect.name]:
                 cursor.execute(statement)
             try:
-                if self.dialect.name == "postgresql" and not durable:
-                    cursor.execute(_FORGETFUL)
+                if self.dialect.name == "postgresql":
+                    cursor.execute(BEGUN[durable])
                 yield Run(connection)
             except BaseException:
                 if connection.is_usable():

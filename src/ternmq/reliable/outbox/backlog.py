@@ -124,7 +124,7 @@ class Backlog:
         self._held: set[str] = set()
         """Topics of which rows are held because of the topic."""
         self._left: set[Key] = set()
-        """Keys of which a row of the present page was not stored: those behind it wait."""
+        """Keys of which a row of the present page was not sent or stored: those behind it wait."""
         self._refusals: dict[int, int] = {}
         """Number of a row -> how often it was refused here."""
 
@@ -205,14 +205,19 @@ class Backlog:
         return Change(row, Fate.REFUSED, tries, wait_s, error)
 
     def is_waiting(self, row: Row, now_s: float) -> bool:
-        """Return whether a row must not be sent now, since the page was planned."""
+        """Return whether a row must not be sent now, since the page was planned.
+
+        Those of its key that are behind it in the page wait as well, even if its topic does not any
+        more when it is their turn.
+        """
         wait = self._topics.get(row.topic)
-        if wait is not None and wait.until_s > now_s:
-            return True
-        if not row.ordering_key:
-            return False
-        key = row.topic, row.ordering_key
-        return key in self._left or row.seq > self._keys.get(key, row.seq)
+        waits = wait is not None and wait.until_s > now_s
+        if row.ordering_key:
+            key = row.topic, row.ordering_key
+            waits = waits or key in self._left or row.seq > self._keys.get(key, row.seq)
+            if waits:
+                self._left.add(key)
+        return waits
 
     def to_release(self, now_s: float) -> list[str]:
         """Return the topics whose held rows are released before the next page is read.

@@ -63,19 +63,20 @@ def overview(table: Table, work: Work) -> Overview:
         ),
         {},
     ).rows
-    leases = work.run(
+    rows = dict.fromkeys(State, 0) | {State(int(state)): int(count) for state, count in counted}
+    return Overview(rows, max(0, int(oldest[0][0])) if oldest else None, holder(table, work))
+
+
+def holder(table: Table, work: Work) -> Holder | None:
+    """Return who has the lease of the compensator, or had it last; None: nobody."""
+    found = work.run(
         table.fill("SELECT holder, epoch, until_ms - {now_ms} FROM {lease} WHERE name = :name"),
         {"name": table.dialect.text("compensator")},
     ).rows
-    holders = [
-        Holder(table.dialect.text_of(holder), int(epoch), int(left))
-        for holder, epoch, left in leases
-        if holder
-    ]
-    rows = dict.fromkeys(State, 0) | {State(int(state)): int(count) for state, count in counted}
-    return Overview(
-        rows, max(0, int(oldest[0][0])) if oldest else None, holders[0] if holders else None
-    )
+    for name, epoch, left in found:
+        if name:
+            return Holder(table.dialect.text_of(name), int(epoch), int(left))
+    return None
 
 
 def select(

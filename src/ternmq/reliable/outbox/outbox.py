@@ -428,6 +428,11 @@ class Outbox:
         return self._bound
 
     @property
+    def schema(self) -> str:
+        """Where the tables are; empty: where the connections look."""
+        return self._table.schema
+
+    @property
     def closed(self) -> bool:
         """Whether it was closed."""
         return self._closed

@@ -279,7 +279,8 @@ class Compensator:
         """Take or renew the lease; return whether it is held. Raises ``Database.errors``."""
         sending, lease = self._sending, self._lease
         try:
-            with sending.database.writing() as work:
+            # No transaction: a process that is frozen in it would hold the row as well.
+            with sending.database.reading() as work:
                 held = lease.take(work)
         except sending.database.errors:
             sending.stats.leader = False

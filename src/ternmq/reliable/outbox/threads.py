@@ -152,6 +152,8 @@ class Threads:
             self._woken.notify()
         own, *others = self._threads
         own.join(max(0.0, until - steady_s()))
+        for thread in others:  # it ends when its page is answered and deleted
+            thread.join(max(0.0, until - steady_s()))
         for sending in self._sendings:
             sending.ending.set()
         try:
@@ -272,10 +274,12 @@ class _Trouble:
             error = DatabaseNotPrepared(
                 f"{self._database.name} lacks the tables of the outbox: nothing is sent from it"
             )
-        text = f"{type(error).__name__}: {error}"
+        told = isinstance(error, self._database.errors)
+        # The text of a library's error may contain bodies of messages.
+        text = self._database.reason(error) if told else f"{type(error).__name__}: {error}"
         if text != self._text:
             self._text = text
-            known = isinstance(error, (*self._database.errors, TernMQError))
+            known = told or isinstance(error, TernMQError)
             log.error(
                 "the outbox at %s cannot work: %s; it tries again", self._database.name, text,
                 exc_info=None if known else error,

@@ -1,0 +1,26 @@
+"""The threads of an outbox: what they log of the database."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import sqlalchemy as sa
+
+from ternmq.reliable.libraries.alchemy import AlchemyDatabase
+from ternmq.reliable.outbox.threads import _Trouble
+
+
+def test_a_log_of_trouble_contains_no_values(
+    database: AlchemyDatabase, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(sa.exc.SQLAlchemyError) as at, database.reading() as work:
+        work.run(
+            "INSERT INTO ternmq_lease (name, epoch) VALUES (:body, NULL)", {"body": "a secret"}
+        )
+    assert "a secret" in str(at.value)
+    with caplog.at_level(logging.ERROR, "ternmq.reliable"):
+        _Trouble(database).at(at.value)
+    assert "NOT NULL constraint failed: ternmq_lease.epoch" in caplog.text
+    assert "a secret" not in caplog.text
+    assert len(caplog.text.splitlines()) == 1
