@@ -47,6 +47,7 @@ _OF_PYTHON = frozenset({
     "Any", "AsyncGenerator", "AsyncIterator", "Callable", "Coroutine", "Exception", "False",
     "Future", "Iterable", "Iterator", "Literal", "Mapping", "None", "Self", "Sequence", "True",
     "Unpack",
+    "Engine",  # of SQLAlchemy
     "Disk",  # of the journal: for tests of TernMQ itself
 })  # fmt: skip
 

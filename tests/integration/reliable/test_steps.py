@@ -20,7 +20,7 @@ import ternmq
 import ternmq.sync
 from ternmq.model.errors import InvalidHandler, InvalidRequest
 from ternmq.reliable import Outbox, SequenceStep, Steps, sequence
-from ternmq.reliable.libraries.alchemy import AlchemyDatabase
+from ternmq.reliable.libraries.alchemy import AlchemyDatabase, Run
 from ternmq.reliable.steps import course, operating
 from ternmq.reliable.steps.course import State
 from ternmq.reliable.steps.table import Consumer, SequenceTable
@@ -263,6 +263,28 @@ def test_a_lost_message_to_itself_is_found(real, engine, make) -> None:
     steps.start()
     wait_for(engine, State.DONE)
     assert done(engine) == [(1, "do"), (2, "do")]
+
+
+def test_what_waits_for_the_broker_is_not_lost(real, engine, make) -> None:
+    steps = make(moves, wait=3600, every=0.1)
+    send(real.url, 1, 2)
+    wait_until(lambda: state(engine) is State.COLLECTING, "the first one is stored")
+    steps.close()
+    count = "SELECT count(*) FROM ternmq_outbox"
+    store = steps._store
+    for waiting, renewed in ((0, []), (2, ["a"])):
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DELETE FROM ternmq_outbox")
+            connection.exec_driver_sql("UPDATE ternmq_sequence SET next_ms = 0")
+            standing = store.table.find(Run(connection), BANK, "a")
+            assert standing is not None
+            store.table.wake(Run(connection), BANK, "a", standing)
+            connection.exec_driver_sql(
+                f"UPDATE ternmq_outbox SET written_ms = 1, state = {waiting}"
+            )
+        assert store.renew(1_000) == renewed  # a row that has failed is not on its way
+        with engine.connect() as connection:
+            assert connection.exec_driver_sql(count).scalar_one() == 1 + len(renewed)
 
 
 def test_sessions_that_ended_long_ago_are_deleted(real, engine, make) -> None:

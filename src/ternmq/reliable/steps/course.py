@@ -17,10 +17,11 @@ An operator may cancel a session that is neither done nor undone: ``cancelled``.
 ``step`` is the number of steps that are done. It is changed by the first statement of the
 transaction in which a step's function works, so it counts exactly what is committed.
 
-A session is gone on with by a *wake-up*: a message that the consumer sends to itself. Each wake-up
-that is written increases ``turn`` and has it; one with an older turn has no effect. So a session
-has one wake-up that counts, however many are delivered, and a worker that comes again after a crash
-has the right one.
+A session is gone on with by a *wake-up*: a message that the consumer sends to itself. A wake-up
+increases ``turn`` and has it; one with an older turn has no effect. So what is planned counts once,
+however many wake-ups are delivered, and a worker that comes again after a crash has the right one.
+A wake-up for one that was lost has the turn of that one: if both come, the second finds nothing to
+do.
 """
 
 from __future__ import annotations
@@ -308,7 +309,8 @@ def overdue(standing: Standing, now_ms: int) -> Change | None:
     """Return a change with another wake-up, for one that was lost; None: none is missing."""
     if standing.state not in ACTIVE:
         return None
-    return _waking(standing, standing, standing.state, 0, now_ms, keep_tries=True)
+    # The same turn: one that is only late must not lose its place to this one.
+    return Change(standing, replace(standing, next_ms=now_ms), wake_ms=0)
 
 
 def _waking(

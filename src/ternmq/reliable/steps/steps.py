@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 
 import ternmq
 import ternmq.sync
@@ -33,7 +33,7 @@ from ternmq.reliable.libraries.transactions import Transactions
 from ternmq.reliable.modes.numbering import TURN, numbered_of, session_of, whole_of
 from ternmq.reliable.modes.options import check_client, session_behind
 from ternmq.reliable.outbox.outbox import Outbox
-from ternmq.reliable.steps.course import Change, OnFailure, Refused, Rules
+from ternmq.reliable.steps.course import Change, Refused, Rules
 from ternmq.reliable.steps.functions import Function, StepFunction, step_function
 from ternmq.reliable.steps.item import Item
 from ternmq.reliable.steps.store import Store
@@ -88,7 +88,8 @@ class Steps:
 
     Args:
         client: The client, of either kind.
-        topic: Where ``sequence`` sends the items.
+        topic: Where ``sequence`` sends the items. A name declares an ordered topic; give a
+            ``Topic`` for other settings.
         group: The group. Each group does the steps of all sessions.
         database: An ``Engine`` of SQLAlchemy, for functions that are a ``def``; an ``AsyncEngine``,
             for an ``async def``; or a URL, for both.
@@ -123,7 +124,7 @@ class Steps:
         database: object,
         wait: float | timedelta = 1.0,
         give_up: float | timedelta = 600.0,
-        on_failure: OnFailure = "retry",
+        on_failure: Literal["retry", "stop", "compensate"] = "retry",
         attempts: int = 16,
         concurrency: int = 16,
         every: float | timedelta = EVERY,
@@ -159,7 +160,6 @@ class Steps:
         self._starting = threading.Lock()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-        self._declared = False
         watch(self)
 
     def __repr__(self) -> str:

@@ -138,6 +138,8 @@ class Store:
         Sessions that another transaction has locked are at work, and are passed over.
         """
         with self.database.reading() as work:
+            if self.table.is_waiting(work, self.consumer, late_ms):
+                return []  # no wake-up was lost: the broker is away, say
             names = self.table.overdue(work, self.consumer, late_ms, OVERDUE_ROWS)
         return [name for name in names if self._renew(name, late_ms)]
 

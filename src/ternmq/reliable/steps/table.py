@@ -13,6 +13,7 @@ import msgspec
 from ternmq.client.producer.outgoing import Outgoing
 from ternmq.reliable.database.dialect import Dialect
 from ternmq.reliable.database.port import Values, Work
+from ternmq.reliable.database.tables import State as RowState
 from ternmq.reliable.database.tables import filled
 from ternmq.reliable.ids.text import text_id
 from ternmq.reliable.libraries.refusals import is_taken
@@ -282,6 +283,18 @@ class SequenceTable:
             {"consumer": self.dialect.text(consumer.name), "late": late_ms, "limit": limit},
         )
         return [bytes(row[0]).decode() for row in found.rows]
+
+    def is_waiting(self, work: Work, consumer: Consumer, late_ms: int) -> bool:
+        """Return whether wake-ups that were written so long ago wait in the outbox."""
+        found = work.run(
+            self.fill(
+                "SELECT 1 FROM {outbox} "
+                f"WHERE state IN ({RowState.SENDING:d}, {RowState.HELD:d}) "
+                "AND topic = :topic AND written_ms < {now_ms} - :late LIMIT 1"
+            ),
+            {"topic": self.dialect.text(consumer.steps_topic), "late": late_ms},
+        )
+        return bool(found.rows)
 
     def ended(self, work: Work, consumer: Consumer, keep_ms: int) -> list[str]:
         """Return sessions that ended so long ago; at most ``CLEAN_ROWS``."""
