@@ -390,9 +390,11 @@ def test_a_deadlock_is_tried_again_at_once(servers, tmp_path, kind) -> None:
         assert (inbox.stats().handled, inbox.stats().retried) == (2, again)
 
 
-def test_a_conflict_of_serializable_transactions_is_tried_again(postgresql) -> None:
-    with shop(postgresql.url) as plain:
-        engine = sa.create_engine(postgresql.url, isolation_level="SERIALIZABLE")
+def test_a_conflict_of_serializable_transactions_is_tried_again(servers, tmp_path) -> None:
+    with shop(servers.new("postgresql", tmp_path)) as plain:
+        engine = sa.create_engine(
+            servers.new("postgresql", tmp_path), isolation_level="SERIALIZABLE"
+        )
         with Inbox(engine) as inbox:
             inbox.prepare()
             calls = []
@@ -414,8 +416,8 @@ def test_a_conflict_of_serializable_transactions_is_tried_again(postgresql) -> N
         engine.dispose()
 
 
-def test_a_conflict_that_does_not_end_is_raised(postgresql) -> None:
-    with shop(postgresql.url) as engine, Inbox(engine) as inbox:
+def test_a_conflict_that_does_not_end_is_raised(servers, tmp_path) -> None:
+    with shop(servers.new("postgresql", tmp_path)) as engine, Inbox(engine) as inbox:
         inbox.prepare()
         calls = []
 

@@ -502,6 +502,16 @@ def test_a_closed_outbox_takes_nothing(client, engine, make) -> None:
         outbox.start()
 
 
+def test_tables_of_a_newer_version_are_left_alone(client, engine, make, caplog) -> None:
+    outbox = make()
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE ternmq_schema SET version = 99")
+        client.send("orders", b"1", ordering_key="k", within=connection)
+    wait_until(lambda: "99" in caplog.text, "it is told")
+    assert not outbox.stats().leader
+    assert rows(engine) == 1
+
+
 def test_rows_that_were_sent_are_kept_if_asked(client, engine, make) -> None:
     outbox = make(keep_sent=3600)
     client.send("orders", b"1", within=outbox)

@@ -7,7 +7,7 @@ import os.path
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
@@ -21,6 +21,7 @@ from ternmq.reliable.database.dialect import Dialect, dialect_of
 from ternmq.reliable.database.port import Result, Values, Work
 from ternmq.reliable.libraries.attached import Attached
 from ternmq.reliable.libraries.driver import BEGUN, PATIENCE, is_denied, is_unprepared, reason
+from ternmq.reliable.libraries.forks import still
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -112,13 +113,17 @@ class AlchemyDatabase:
     @contextmanager
     def reading(self) -> Iterator[Work]:
         """Return a connection in autocommit; see ``Database.reading``."""
-        with self._own().connect() as connection:
+        with self._undisturbed(), self._own().connect() as connection:
             yield Run(connection)
+
+    def _undisturbed(self) -> AbstractContextManager[None]:
+        """Return a block that no fork interrupts, where that matters."""
+        return still.work() if self.dialect.name == "sqlite" else nullcontext()
 
     @contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[Work]:
         """Return a transaction; see ``Database.writing``."""
-        with self._own().connect() as connection:
+        with self._undisturbed(), self._own().connect() as connection:
             # The connection is in autocommit: neither driver nor library begins anything.
             run = connection.exec_driver_sql
             run(_BEGIN[self.dialect.name])

@@ -21,6 +21,7 @@ from ternmq.model.specs import Durability
 from ternmq.model.words import counted
 from ternmq.reliable.database.lease import Lease, steady_s
 from ternmq.reliable.database.port import Database
+from ternmq.reliable.database.prepare import verify
 from ternmq.reliable.outbox.backlog import Backlog, Change, Fate, is_of_the_broker
 from ternmq.reliable.outbox.rows import Ref, Row, wall_ms
 from ternmq.reliable.outbox.stats import OutboxStats
@@ -178,13 +179,15 @@ class Sending:
                 self.table.delete(work, sent)
             elif sent:
                 self.table.keep(work, sent, resent=resent)
-            for change in other:
-                self.table.refused(
+            noted = [
+                change for change in other
+                if self.table.refused(
                     work, change.row, tries=change.tries, wait_ms=round(change.wait_s * 1000),
                     error=change.error, failed=change.fate is Fate.FAILED,
-                )  # fmt: skip
+                )
+            ]  # fmt: skip
         self._gone(sent)
-        for change in other:
+        for change in noted:
             if change.fate is Fate.FAILED:
                 self.stats.failed += 1
                 log.error(
@@ -291,8 +294,13 @@ class Compensator:
         return held
 
     def _take_over(self) -> None:
-        """Begin with what the table says: other compensators may have blocked or held rows."""
+        """Begin with what the table says: other compensators may have blocked or held rows.
+
+        Raises:
+            DatabaseNotPrepared: The tables belong to another version of TernMQ.
+        """
         table = self._sending.table
+        verify(self._sending.database, table.schema)
         with self._sending.database.writing() as work:
             keys = table.blocked_keys(work)
             table.release(work)

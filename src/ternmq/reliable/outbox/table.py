@@ -196,15 +196,17 @@ class Table:
 
     def refused(
         self, work: Work, row: Row, *, tries: int, wait_ms: int, error: str, failed: bool
-    ) -> None:
+    ) -> bool:
         """Note that a row was not sent; from now on, the compensator sends it.
+
+        Return False if the row is not there any more, or has failed already.
 
         Without a wait, no time is written: if the clock were set back, the row would wait for it,
         and the next ones of its key would not.
         """
         state = State.FAILED if failed else State.SENDING
         again = "{now_ms} + :wait" if wait_ms else ":wait"
-        work.run(
+        done = work.run(
             self.fill(
                 f"UPDATE {{outbox}}{self._by_number} SET state = {state:d}, by_writer = 0, "
                 f"tries = :tries, next_ms = {again}, error = :error "
@@ -213,6 +215,7 @@ class Table:
             {"tries": tries, "wait": wait_ms, "error": error, "seq": row.seq,
              "id": row.id.encode()},
         )  # fmt: skip
+        return done.count > 0
 
     def again(self, work: Work, refs: Iterable[Ref]) -> int:
         """Have rows that failed be sent again, as if they were new; return how many there were."""
