@@ -56,6 +56,17 @@ def test_a_session_commits_both_or_rolls_both_back(client, engine, make) -> None
     assert outbox.stats().duplicates == 0
 
 
+@pytest.mark.parametrize("key", ["", "k"])
+def test_an_empty_body_is_sent(client, engine, make, key) -> None:
+    """The first row of a page had no room for it, and ended the thread."""
+    outbox = make()
+    client.declare(ternmq.Topic("orders", ordered=bool(key)))
+    with Session(engine) as session, session.begin():
+        client.send("orders", b"", ordering_key=key, within=session)
+    outbox.flush()
+    assert bodies(client) == [b""]
+
+
 def test_a_savepoint_that_is_rolled_back_takes_its_messages_along(client, engine, make) -> None:
     outbox = make()
     with Session(engine) as session, session.begin():
