@@ -391,10 +391,9 @@ def test_a_deadlock_is_tried_again_at_once(servers, tmp_path, kind) -> None:
 
 
 def test_a_conflict_of_serializable_transactions_is_tried_again(servers, tmp_path) -> None:
-    with shop(servers.new("postgresql", tmp_path)) as plain:
-        engine = sa.create_engine(
-            servers.new("postgresql", tmp_path), isolation_level="SERIALIZABLE"
-        )
+    url = servers.new("postgresql", tmp_path)
+    with shop(url) as plain:
+        engine = sa.create_engine(url, isolation_level="SERIALIZABLE")
         with Inbox(engine) as inbox:
             inbox.prepare()
             calls = []
