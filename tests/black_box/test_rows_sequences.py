@@ -22,9 +22,10 @@ from ternmq.reliable import Outbox, sequence
 from ternmq.reliable.database.prepare import prepare
 from ternmq.reliable.libraries.alchemy import AlchemyDatabase
 from tests.black_box.process import BrokerProcess, wait_until
-from tests.databases import database, run, servers
+from tests.databases import KINDS, Servers, run, servers
+from tests.fault.reliable.tools import LONG
 
-__all__ = ["database", "servers"]
+__all__ = ["servers"]
 
 TOPIC = ternmq.Topic("transfers", ordered=True)
 
@@ -117,6 +118,12 @@ IN_ORDER = [(1, "do"), (2, "do"), (3, "do")]
 def _kill(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     process.wait()
+
+
+@pytest.fixture(params=KINDS if LONG else ("sqlite", "postgresql"))
+def database(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> str:
+    """The URL of a new database; all kinds in `make outbox-faults`."""
+    return servers.new(str(request.param), tmp_path)
 
 
 @pytest.fixture
@@ -234,7 +241,7 @@ def test_shuffled_items_are_done_in_order(bank: Bank) -> None:
 
 
 @pytest.mark.row("K15")
-@pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
+@pytest.mark.parametrize("database", ["postgresql", *["mariadb"] * LONG], indirect=True)
 def test_sessions_are_done_side_by_side(bank: Bank) -> None:
     """Not on SQLite, which has one lock."""
     bank.consume()

@@ -11,5 +11,6 @@ that a test moves: for what a mutant of the component breaks), ``tools``. Databa
 The application, the broker and the database server are killed while they stand still at a step, or
 at random. A fault of the plan that did not happen fails the test as inconclusive.
 
-`make test` runs a short form (``conftest``); `make outbox-faults` all, with ``OUTBOX_LONG=1``.
+`make test` runs a short form (``conftest``); `make outbox-faults` all, with ``OUTBOX_LONG=1``, and
+the orderly sessions on MariaDB, too (``tests/black_box/test_rows_sequences.py``).
 """
