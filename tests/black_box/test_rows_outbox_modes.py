@@ -51,6 +51,33 @@ def sizes(client: ternmq.sync.Client, topic: str) -> list[int]:
         return []
 
 
+@pytest.mark.row("J5b")
+def test_the_same_call_is_a_row_inside_a_transaction_and_a_send_outside(own, engine) -> None:
+    """``place`` knows nothing of sessions and outboxes."""
+    with ternmq.sync.connect(own.url) as client:
+        outbox = Outbox(client, engine, compensate=False)
+        outbox.prepare()
+
+        def place(number: int) -> ternmq.Receipt:
+            receipt: ternmq.Receipt = client.send("orders", number)
+            return receipt
+
+        outside = place(1)
+        assert (outside.pending, outside.offset) == (False, 0)
+        with Session(engine) as session, session.begin(), outbox.bound(session):
+            assert place(2).pending
+            assert tuple(session.execute(sa.text(ROWS)).one()) == (1, 1)
+            assert [one.decode(int) for one in client.read("orders")] == [1]
+        outbox.flush(20)
+        with Session(engine) as session, session.begin() as transaction, outbox.bound(session):
+            place(3)
+            transaction.rollback()
+        assert not place(4).pending
+        outbox.flush(20)
+        assert [one.decode(int) for one in client.read("orders")] == [1, 2, 4]
+        outbox.close()
+
+
 @pytest.mark.row("K7")
 @pytest.mark.row("J2")
 def test_a_batch_session_is_one_row(own, engine) -> None:
