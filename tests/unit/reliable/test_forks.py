@@ -21,10 +21,12 @@ def test_a_child_is_not_locked_out_by_what_a_thread_of_its_parent_did(tmp_path: 
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE orders (id INTEGER)")
     engine.dispose()
-    database, ended = AlchemyDatabase(engine), threading.Event()
+    database, ended, goes_on = AlchemyDatabase(engine), threading.Event(), threading.Event()
+    goes_on.set()
 
     def work() -> None:
         while not ended.is_set():
+            goes_on.wait(10)  # else the child might wait for its turn for long
             with database.writing() as one:
                 one.run("INSERT INTO orders VALUES (1)", {})
 
@@ -39,7 +41,11 @@ def test_a_child_is_not_locked_out_by_what_a_thread_of_its_parent_did(tmp_path: 
                 except sqlite3.OperationalError:
                     os._exit(1)
                 os._exit(0)
-            assert os.waitpid(child, 0)[1] == 0
+            goes_on.clear()
+            try:
+                assert os.waitpid(child, 0)[1] == 0
+            finally:
+                goes_on.set()
     finally:
         ended.set()
         thread.join()

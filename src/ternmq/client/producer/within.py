@@ -101,8 +101,8 @@ class Stores:
             if stores:
                 raise stores[0].strangeness(within)
             raise InvalidRequest(
-                "within= needs an outbox of this client, made by ternmq.reliable.Outbox(client, "
-                "engine); it has none, or it was closed"
+                f"within= is a {type(within).__name__}, and needs an outbox of this client, made by "
+                "ternmq.reliable.Outbox(client, engine); it has none, or it was closed"
             )
         if within is None:
             for store in stores:
