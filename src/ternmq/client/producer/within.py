@@ -101,7 +101,7 @@ class Stores:
             if stores:
                 raise stores[0].strangeness(within)
             raise InvalidRequest(
-                f"within= is a {type(within).__name__}, and needs an outbox of this client, made by "
+                f"within= is a {type(within).__name__}, and needs an outbox of this client: "
                 "ternmq.reliable.Outbox(client, engine); it has none, or it was closed"
             )
         if within is None:
