@@ -6,7 +6,7 @@ import atexit
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
@@ -27,6 +27,7 @@ from ternmq.reliable.ids.text import text_id
 from ternmq.reliable.libraries import bare
 from ternmq.reliable.libraries.attached import ApplicationDatabase, AtEnd, Attached
 from ternmq.reliable.outbox.backlog import ATTEMPTS
+from ternmq.reliable.outbox.block import Transaction
 from ternmq.reliable.outbox.places import AttachedPlace, OwnPlace
 from ternmq.reliable.outbox.relay import Settings
 from ternmq.reliable.outbox.rows import Ref, Row
@@ -446,77 +447,6 @@ class Outbox:
     def database(self) -> ApplicationDatabase:
         """The database."""
         return self._database
-
-
-class Transaction:
-    """A block around a transaction of a bare connection, made by ``Outbox.transaction``."""
-
-    def __init__(self, outbox: Outbox, connection: object) -> None:
-        if not bare.is_known(connection):
-            raise InvalidRequest(
-                "outbox.transaction takes a connection of sqlite3, psycopg or PyMySQL; of "
-                "SQLAlchemy, use `with session.begin():` and outbox.bound(session)"
-            )
-        self.outbox = outbox
-        self.connection: Any = connection
-        self._at_end: list[Callable[[], None]] = []
-        self._token: Any = None
-
-    def told(self, attached: Attached) -> Attached:
-        """Return the transaction with this block, which knows its end."""
-        return Attached(
-            attached.dialect, attached.is_unprepared, attached.work, attached.awaited,
-            self._at_end.append, begun=True,
-        )  # fmt: skip
-
-    def __enter__(self) -> Self:
-        self.outbox.steps.tell(Step.BEGIN)
-        bare.begin(self.connection)
-        self._bind()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._unbind()
-        if error is not None:
-            self.connection.rollback()
-            return
-        self.connection.commit()
-        self._tell()
-
-    async def __aenter__(self) -> Self:
-        self.outbox.steps.tell(Step.BEGIN)
-        await bare.begin_awaited(self.connection)
-        self._bind()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._unbind()
-        if error is not None:
-            await self.connection.rollback()
-            return
-        await self.connection.commit()
-        self._tell()
-
-    def _bind(self) -> None:
-        self._token = self.outbox.binding.set(self)
-
-    def _unbind(self) -> None:
-        self.outbox.binding.reset(self._token)
-
-    def _tell(self) -> None:
-        for call in self._at_end:
-            call()
-        self._at_end.clear()
 
 
 def _database_of(database: object, relay: Engine | None) -> ApplicationDatabase:
