@@ -15,7 +15,7 @@ from tests.black_box.process import wait_until
 
 
 def test_a_child_is_not_locked_out_by_what_a_thread_of_its_parent_did(tmp_path: Path) -> None:
-    """SQLite's table of locks is inherited; without stillness about one fork in 25 fails."""
+    """SQLite's locks are inherited; without stillness, a child hangs or finds the file locked."""
     path = tmp_path / "shop.db"
     engine = sa.create_engine(f"sqlite:///{path}")
     with engine.begin() as connection:
