@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-import aiomysql.connection
 import psycopg
 import pymysql
 import pymysql.converters
@@ -131,8 +130,6 @@ def _cursor(connection: Any) -> Callable[[str], object]:
 
 def awaited_engine(engine: sa.Engine, kind: str) -> AsyncEngine:
     """Return an ``AsyncEngine`` on the same database."""
-    # aiomysql 0.3 calls a function that PyMySQL 1.2 has no more: no value of bytes could be sent.
-    aiomysql.connection.escape_bytes_prefixed = pymysql.converters.escape_bytes
     made = create_async_engine(engine.url.set(drivername=_AWAITED[kind]))
     immediate(made.sync_engine)
     return made

@@ -63,7 +63,7 @@ def test_keys_and_ids_that_a_collation_takes_for_equal_are_different(database):
     keys = ["Order-7", "order-7", "Order-7 "]
     refs = write(database, *[(key, key) for key in keys])
     with database.reading() as work:
-        rows, _ = table.page(work, resend_after_ms=0)
+        rows = table.page(work, resend_after_ms=0)
     assert [one.ordering_key for one in rows] == keys
     with database.writing() as work:
         for one in rows:
@@ -93,7 +93,7 @@ def test_a_delete_of_rows_that_are_gone_holds_up_no_insert(database):
             connection.exec_driver_sql(IMPATIENT[database.dialect.name])
             connection.execute(sa.text(statement), given)
     with database.reading() as work:
-        rows, _ = table.page(work, resend_after_ms=0)
+        rows = table.page(work, resend_after_ms=0)
     assert [one.id for one in rows] == ["4"]
 
 
@@ -114,7 +114,7 @@ def test_an_open_transaction_holds_up_no_change_of_other_rows(database, count):
         with database.writing() as work:
             assert table.release(work, "orders", "k") == count
         with database.reading() as work:
-            rows, _ = table.page(work, resend_after_ms=0)
+            rows = table.page(work, resend_after_ms=0)
         with database.writing() as work:
             for one in rows[:10]:
                 table.refused(work, one, tries=1, wait_ms=0, error="no", failed=False)

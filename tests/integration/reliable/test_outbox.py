@@ -358,6 +358,60 @@ def test_a_bare_connection_of_which_nobody_tells(client, engine, make, tmp_path)
     bare.close()
 
 
+def test_what_a_block_around_a_bare_connection_refuses(client, engine, make, tmp_path) -> None:
+    outbox = make()
+    bare, other = sqlite3.connect(tmp_path / "shop.db"), sqlite3.connect(tmp_path / "other.db")
+    with pytest.raises(ternmq.NotThisDatabase), outbox.transaction(other):
+        pass
+    assert not other.in_transaction
+    with outbox.transaction(bare):
+        bare.execute("INSERT INTO orders VALUES (1)")
+        with pytest.raises(ternmq.InvalidRequest, match="savepoint"), outbox.transaction(bare):
+            pass
+        client.send("orders", b"1")
+    outbox.flush()
+    assert bodies(client) == [b"1"]
+    assert orders(engine) == 1
+    bare.close()
+    other.close()
+
+
+def test_a_commit_that_fails_is_rolled_back(client, engine, make, tmp_path) -> None:
+    outbox = make()
+
+    class Failing(sqlite3.Connection):
+        def commit(self) -> None:
+            raise sqlite3.OperationalError("the disk is full")
+
+    bare = sqlite3.connect(tmp_path / "shop.db", factory=Failing)
+    with pytest.raises(sqlite3.OperationalError), outbox.transaction(bare):
+        client.send("orders", b"1")
+    assert not bare.in_transaction
+    bare.close()
+    assert rows(engine) == 0
+
+
+def test_of_two_outboxes_the_innermost_block_counts(client, engine, make, tmp_path) -> None:
+    other = sa.create_engine(f"sqlite:///{tmp_path}/other.db")
+    first, second = make(compensate=False), make(on=other, compensate=False)
+    with (
+        Session(engine) as one, one.begin(), Session(other) as two, two.begin(),
+        first.bound(one),
+    ):  # fmt: skip
+        with second.bound(two):
+            client.send("orders", b"second")
+            with first.bound(one):
+                client.send("orders", b"first")
+            client.send("orders", b"second")
+        client.send("orders", b"first")
+        assert [row.body for row in first.rows()] == [b"first"] * 2
+    assert (first.stats().written, second.stats().written) == (2, 2)
+    first.flush()
+    second.flush()
+    assert sorted(bodies(client)) == [b"first"] * 2 + [b"second"] * 2
+    other.dispose()
+
+
 def test_a_block_takes_only_bare_connections(engine, make) -> None:
     outbox = make()
     with Session(engine) as session, pytest.raises(ternmq.InvalidRequest, match="bound"):

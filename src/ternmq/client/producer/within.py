@@ -6,7 +6,8 @@ The client knows these ports only; ``ternmq.reliable`` has what is behind them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from contextvars import ContextVar, Token
+from typing import Final, Protocol
 
 from ternmq.client.content.message import Receipt
 from ternmq.client.producer.outgoing import Outgoing
@@ -45,7 +46,10 @@ class Store(Protocol):
         """
 
     def current(self) -> Place | None:
-        """Return the transaction of the block in which the caller is; None: there is none."""
+        """Return the transaction in which the caller is, where the database's library knows it.
+
+        None: there is none. Blocks that are bound (``bind``) count before it.
+        """
 
     def requires(self, topic: str) -> bool:
         """Return whether messages to a topic may be sent within a transaction only."""
@@ -54,24 +58,45 @@ class Store(Protocol):
         """Return the error for a value that means a transaction of no known database."""
 
 
+Blocks = tuple[tuple[Store, object], ...]
+"""Databases, and what the sends of a block are bound to there; the innermost block last."""
+_blocks: Final[ContextVar[Blocks]] = ContextVar("ternmq.within", default=())
+
+
+def bind(store: Store, within: object) -> Token[Blocks]:
+    """Begin a block whose sends belong to a transaction of a database; ``unbind`` ends it."""
+    return _blocks.set((*_blocks.get(), (store, within)))
+
+
+def unbind(token: Token[Blocks]) -> None:
+    """End a block, in the context in which it began."""
+    _blocks.reset(token)
+
+
+def bound(store: Store) -> object:
+    """Return what the innermost block of a database is bound to; None: there is no block."""
+    return _innermost([store])
+
+
 class Stores:
     """The databases in which one client may write messages down. Callable from any thread."""
 
     __slots__ = ("_all",)
 
     def __init__(self) -> None:
-        self._all: tuple[Store, ...] = ()
+        self._all: list[Store] = []  # changed in one step each, so that threads do not interfere
 
     def __bool__(self) -> bool:
         return bool(self._all)
 
     def add(self, store: Store) -> None:
         """Ask it, from now on, where a message goes."""
-        self._all = (*self._all, store)
+        self._all.append(store)
 
     def remove(self, store: Store) -> None:
         """Do not ask it any more."""
-        self._all = tuple([one for one in self._all if one is not store])
+        if store in self._all:
+            self._all.remove(store)
 
     def place(self, topic: str, within: object) -> Place | None:
         """Return the transaction that a message belongs to; None: it is sent at once.
@@ -85,25 +110,11 @@ class Stores:
             NotThisDatabase: No outbox of this client is made for that database.
             InvalidRequest: It is nothing that has a transaction.
         """
-        stores = self._all
+        stores = self._all.copy()
+        if within is None:
+            within = _innermost(stores)
         if within is not None and within is not False:
-            other: NotThisDatabase | None = None
-            for store in stores:
-                try:
-                    found = store.place_of(within)
-                except NotThisDatabase as error:  # the next one may be for that database
-                    other = other or error
-                    continue
-                if found is not None:
-                    return found
-            if other is not None:
-                raise other
-            if stores:
-                raise stores[0].strangeness(within)
-            raise InvalidRequest(
-                f"within= is a {type(within).__name__}, and needs an outbox of this client: "
-                "ternmq.reliable.Outbox(client, engine); it has none, or it was closed"
-            )
+            return _named(stores, within)
         if within is None:
             for store in stores:
                 found = store.current()
@@ -116,3 +127,32 @@ class Stores:
                     "there is none here: nothing was sent"
                 )
         return None
+
+
+def _innermost(stores: Sequence[Store]) -> object:
+    """Return what the innermost block of some databases is bound to; None: there is none."""
+    return next((within for one, within in reversed(_blocks.get()) if one in stores), None)
+
+
+def _named(stores: Sequence[Store], within: object) -> Place:
+    """Return the transaction that a value means; raises as ``Stores.place``."""
+    other: NotThisDatabase | None = None
+    try:
+        for store in stores:
+            try:
+                found = store.place_of(within)
+            except NotThisDatabase as error:  # perhaps it is the next one's
+                other = other or error
+                continue
+            if found is not None:
+                return found
+        if other is not None:
+            raise other
+    finally:
+        del other  # see ``raising``
+    if stores:
+        raise stores[0].strangeness(within)
+    raise InvalidRequest(
+        f"within= is a {type(within).__name__}, and needs an outbox of this client: "
+        "ternmq.reliable.Outbox(client, engine); it has none, or it was closed"
+    )

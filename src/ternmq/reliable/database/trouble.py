@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from ternmq.model.errors import DatabaseNotPrepared
+from ternmq.model.errors import DatabaseNotPrepared, TernMQError
 from ternmq.reliable.database.port import Database
 
 log: Final = logging.getLogger("ternmq.reliable")
@@ -29,16 +29,25 @@ class Trouble:
         self._text = ""
 
     def at(self, error: Exception) -> float:
-        """Log an error unless it was logged; return how long to pause, in seconds."""
+        """Log an error unless it was logged; return how long to pause, in seconds.
+
+        One that is neither the database's nor of this package is logged with its traceback.
+        """
         first, longest = PAUSES_S
         self._pause = min(longest, self._pause * 2 or first)
-        if self._database.is_unprepared(error):
-            error = DatabaseNotPrepared(f"{self._database.name} lacks the tables")
-        text = f"{type(error).__name__}: {error}"
+        database = self._database
+        if database.is_unprepared(error):
+            error = DatabaseNotPrepared(f"{database.name} lacks the tables")
+        told = isinstance(error, database.errors)
+        # The text of a library's error may contain bodies of messages.
+        text = database.reason(error) if told else f"{type(error).__name__}: {error}"
         if text != self._text:
             self._text = text
-            log.error("%s at %s cannot work: %s; it tries again", self._who, self._database.name,
-                      text)  # fmt: skip
+            known = told or isinstance(error, TernMQError)
+            log.error(
+                "%s at %s cannot work: %s; it tries again", self._who, database.name, text,
+                exc_info=None if known else error,
+            )  # fmt: skip
         return self._pause
 
     def over(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from ternmq.client.process.forking import watched
+from ternmq.client.producer.within import bind, unbind
 from ternmq.reliable.libraries.alchemy import AlchemyDatabase
 from ternmq.reliable.outbox.outbox import Outbox
 
@@ -21,6 +22,5 @@ def bound_to(within: object, database: AlchemyDatabase) -> Iterator[None]:
         for outbox in watched(Outbox):
             other = outbox.database
             if isinstance(other, AlchemyDatabase) and other.is_same(database):
-                binding = outbox.binding
-                stack.callback(binding.reset, binding.set(within))
+                stack.callback(unbind, bind(outbox, within))
         yield

@@ -9,7 +9,7 @@ from typing import Final
 
 from ternmq.reliable.database.dialect import Dialect
 from ternmq.reliable.database.port import Work
-from ternmq.reliable.database.tables import filled
+from ternmq.reliable.database.statements import Statements
 from ternmq.reliable.inbox.entry import Entry
 from ternmq.reliable.libraries.refusals import is_taken
 
@@ -51,25 +51,18 @@ _THIS: Final = "WHERE consumer = :consumer AND id = :id"
 _THIS_MYSQL: Final = "WHERE consumer = UNHEX(:consumer) AND id = UNHEX(:id)"
 
 
-class InboxTable:
-    """The table of the inbox in one database. Immutable.
-
-    Args:
-        dialect: Of the database.
-        schema: Where the tables are; empty: where the connection looks.
-    """
+class InboxTable(Statements):
+    """The table of the inbox in one database. Immutable."""
 
     def __init__(self, dialect: Dialect, schema: str = "") -> None:
-        self.dialect = dialect
-        self.schema = schema
-        self._insert = filled(dialect, _INSERT[dialect.name], schema)
+        super().__init__(dialect, schema)
+        self._insert = self.fill(_INSERT[dialect.name])
         self._hex = dialect.name == "mysql"
         this, result = (_THIS_MYSQL, "UNHEX(:result)") if self._hex else (_THIS, ":result")
-        self._read = filled(dialect, f"SELECT result FROM {{inbox}} {this}", schema)
-        self._keep = filled(dialect, f"UPDATE {{inbox}} SET result = {result} {this}", schema)
-        self._delete = filled(dialect, f"DELETE FROM {{inbox}} {this}", schema)
-        self._clean = filled(dialect, _CLEAN[dialect.name], schema)
-        self._now = filled(dialect, "SELECT {now_ms}", schema)
+        self._read = self.fill(f"SELECT result FROM {{inbox}} {this}")
+        self._keep = self.fill(f"UPDATE {{inbox}} SET result = {result} {this}")
+        self._delete = self.fill(f"DELETE FROM {{inbox}} {this}")
+        self._clean = self.fill(_CLEAN[dialect.name])
 
     # -- in the handler's transaction -------------------------------------------------------------
 
@@ -122,11 +115,6 @@ class InboxTable:
     def forget(self, work: Work, entries: Iterable[Entry]) -> int:
         """Delete the rows of messages; return how many there were."""
         return sum(work.run(self._delete, self._of(entry)).count for entry in entries)
-
-    def now_ms(self, work: Work) -> int:
-        """Return the database's clock."""
-        [[now_ms]] = work.run(self._now, {}).rows
-        return int(now_ms)
 
     def clean(self, work: Work, now_ms: int, rows: int = CLEAN_ROWS) -> int:
         """Delete rows whose time is over at ``now_ms``, at most ``rows``; return how many."""

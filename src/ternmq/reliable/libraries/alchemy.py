@@ -20,8 +20,9 @@ from ternmq.model.errors import InvalidRequest, NotThisDatabase, OutsideTransact
 from ternmq.reliable.database.dialect import Dialect, dialect_of
 from ternmq.reliable.database.port import Result, Values, Work
 from ternmq.reliable.libraries.attached import Attached
-from ternmq.reliable.libraries.driver import BEGUN, PATIENCE, is_denied, is_unprepared, reason
+from ternmq.reliable.libraries.driver import BEGUN, PATIENCE
 from ternmq.reliable.libraries.forks import still
+from ternmq.reliable.libraries.refusals import is_denied, is_unprepared, reason
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -216,12 +217,13 @@ class AlchemyDatabase:
         # Checked where it is safe: asking a session for its connection may begin a transaction.
         _tell_of_end(blocking)
         if isinstance(blocking, Session):
-            self._bind(blocking)
+            dialect = self._bind(blocking).dialect
         else:
             self._check(blocking.engine)
+            dialect = blocking.dialect
         return Attached(
-            self.dialect, is_unprepared, awaited=_Awaited(self, asked),
-            at_end=_at_end(blocking), begun=_TOLD in blocking.info,
+            self.dialect, is_unprepared, awaited=_Awaited(self, asked), at_end=_at_end(blocking),
+            begun=_TOLD in blocking.info, digits=dialect.driver == "aiomysql",
         )  # fmt: skip
 
     def _of_session(self, session: Session) -> Attached:

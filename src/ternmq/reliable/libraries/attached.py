@@ -26,6 +26,8 @@ class Attached:
         awaited: Likewise, with ``await``.
         at_end: Tells of its end; None: nobody does.
         begun: Whether it is known that messages were written in it before, or who began it told so.
+        digits: Bytes are given as hexadecimal digits: the driver (aiomysql 0.3 with PyMySQL 1.2)
+            cannot send any.
     """
 
     dialect: Dialect
@@ -34,6 +36,7 @@ class Attached:
     awaited: AwaitedWork | None = None
     at_end: AtEnd | None = None
     begun: bool = False
+    digits: bool = False
 
 
 class ApplicationDatabase(Database, Protocol):

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from ternmq.model.errors import InvalidRequest, NotThisDatabase, OutsideTransaction
 from ternmq.reliable.database.port import Result, Values
 from ternmq.reliable.libraries.attached import ApplicationDatabase, Attached
-from ternmq.reliable.libraries.driver import is_unprepared, pyformat
+from ternmq.reliable.libraries.driver import pyformat
+from ternmq.reliable.libraries.refusals import is_unprepared
 
 if TYPE_CHECKING:
     from ternmq.reliable.libraries.alchemy import AlchemyDatabase
@@ -90,7 +91,9 @@ def begin(connection: Any) -> None:  # noqa: ANN401 - of three libraries
     if kind == "AsyncConnection":
         raise InvalidRequest("this connection is asked with await: use `async with`")
     if library == "pymysql":
-        connection.begin()
+        # BEGIN would commit what is open.
+        if connection.get_autocommit() and not connection.server_status & _IN_TRANSACTION:
+            connection.begin()
     elif connection.autocommit:
         raise _autocommit()
 

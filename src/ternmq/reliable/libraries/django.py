@@ -14,7 +14,8 @@ from ternmq.model.errors import InvalidRequest, NotThisDatabase, OutsideTransact
 from ternmq.reliable.database.dialect import dialect_of
 from ternmq.reliable.database.port import Result, Values, Work
 from ternmq.reliable.libraries.attached import Attached
-from ternmq.reliable.libraries.driver import BEGUN, is_denied, is_unprepared, pyformat, reason
+from ternmq.reliable.libraries.driver import BEGUN, pyformat
+from ternmq.reliable.libraries.refusals import is_denied, is_unprepared, reason
 
 _BEGIN: Final = {
     "postgresql": ("BEGIN ISOLATION LEVEL READ COMMITTED",),

@@ -14,6 +14,13 @@ _WAITED: Final = ("55P03",)
 """PostgreSQL: ``lock_timeout`` is over."""
 _WAITED_MYSQL: Final = (1205,)
 _TAKEN_MYSQL: Final = (1062,)
+_MISSING: Final = ("42P01", "42703")
+"""No such table, no such column."""
+_MISSING_MYSQL: Final = (1146, 1054)
+_MISSING_SQLITE: Final = ("no such table", "no column named", "no such column")
+_DENIED: Final = ("42501",)
+_DENIED_MYSQL: Final = (1044, 1142, 1143, 1227, 1290, 1370)
+"""To a database, a table, a column, an operation; the server is read-only; a routine."""
 
 
 def asks_again(error: BaseException) -> bool:
@@ -29,6 +36,29 @@ def waited_in_vain(error: BaseException) -> bool:
 def is_taken(error: BaseException) -> bool:
     """Return whether the primary key is there already, in MySQL."""
     return _is(error, (), _TAKEN_MYSQL)
+
+
+def is_unprepared(error: BaseException) -> bool:
+    """Return whether a table or column is missing."""
+    return _is(error, _MISSING, _MISSING_MYSQL) or any(
+        isinstance(one, sqlite3.Error) and any(text in str(one) for text in _MISSING_SQLITE)
+        for one in _causes(error)
+    )
+
+
+def is_denied(error: BaseException) -> bool:
+    """Return whether the account may not do something."""
+    return _is(error, _DENIED, _DENIED_MYSQL) or any(
+        isinstance(one, sqlite3.Error) and "readonly" in str(one) for one in _causes(error)
+    )
+
+
+def reason(error: BaseException) -> str:
+    """Return what the database said, as one line: no statement, no values."""
+    *_, said = _causes(error)
+    numbered = len(said.args) > 1 and isinstance(said.args[0], int)  # PyMySQL's
+    text = said.args[1] if numbered else said
+    return " ".join(str(text).split()) or type(said).__name__
 
 
 def _is(error: BaseException, states: tuple[str, ...], numbers: tuple[int, ...]) -> bool:

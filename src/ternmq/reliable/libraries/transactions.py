@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -115,6 +116,7 @@ class Transactions:
         if hasattr(database, "sync_engine"):
             self._asked = database  # type: ignore[assignment]  # ``url_of`` has seen it
         self._made_of_url = isinstance(database, str | URL)
+        self._making = threading.Lock()
         self._by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncEngine] = (
             weakref.WeakKeyDictionary()
         )
@@ -187,9 +189,10 @@ class Transactions:
                     session.close()
 
     def _blocking_engine(self) -> Engine:
-        if self._engine is None:
-            self._engine = sa.create_engine(blocking(self.url))
-        return self._engine
+        with self._making:
+            if self._engine is None:
+                self._engine = sa.create_engine(blocking(self.url))
+            return self._engine
 
     # -- functions that are awaited ---------------------------------------------------------------
 
@@ -256,6 +259,7 @@ class Transactions:
 
     def leave(self) -> None:
         """Forget the connections in a forked child: they are the parent's."""
+        self._making = threading.Lock()
         if self._made_of_url:
             self._engine = None
             self._by_loop = weakref.WeakKeyDictionary()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from ternmq.client.producer.within import bind, bound, unbind
 from ternmq.model.errors import InvalidRequest
 from ternmq.reliable.libraries import bare
 from ternmq.reliable.libraries.attached import Attached
@@ -37,9 +38,14 @@ class Transaction:
         )  # fmt: skip
 
     def __enter__(self) -> Self:
+        self._check_alone()
         self.outbox.steps.tell(Step.BEGIN)
         bare.begin(self.connection)
-        self._bind()
+        try:
+            self._bind()
+        except BaseException:
+            self.connection.rollback()
+            raise
         return self
 
     def __exit__(
@@ -48,17 +54,26 @@ class Transaction:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._unbind()
+        unbind(self._token)
         if error is not None:
             self.connection.rollback()
             return
-        self.connection.commit()
+        try:
+            self.connection.commit()
+        except BaseException:
+            self.connection.rollback()
+            raise
         self._tell()
 
     async def __aenter__(self) -> Self:
+        self._check_alone()
         self.outbox.steps.tell(Step.BEGIN)
         await bare.begin_awaited(self.connection)
-        self._bind()
+        try:
+            self._bind()
+        except BaseException:
+            await self.connection.rollback()
+            raise
         return self
 
     async def __aexit__(
@@ -67,20 +82,35 @@ class Transaction:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._unbind()
+        unbind(self._token)
         if error is not None:
             await self.connection.rollback()
             return
-        await self.connection.commit()
+        try:
+            await self.connection.commit()
+        except BaseException:
+            await self.connection.rollback()
+            raise
         self._tell()
 
-    def _bind(self) -> None:
-        self._token = self.outbox.binding.set(self)
+    def _check_alone(self) -> None:
+        """Refuse a block inside one of the same connection.
 
-    def _unbind(self) -> None:
-        self.outbox.binding.reset(self._token)
+        Raises:
+            InvalidRequest: Its end would commit what the outer one began.
+        """
+        outer = bound(self.outbox)
+        if isinstance(outer, Transaction) and outer.connection is self.connection:
+            raise InvalidRequest(
+                "this is inside a block of the same connection, and its end would commit the outer "
+                "one: use a savepoint"
+            )
+
+    def _bind(self) -> None:
+        self._at_end = []
+        self.outbox.check(self.connection)
+        self._token = bind(self.outbox, self)
 
     def _tell(self) -> None:
         for call in self._at_end:
             call()
-        self._at_end.clear()

@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import partial
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 from ternmq.client.client import Client as AwaitedClient
 from ternmq.client.content.validation import check_positive, flag, length_of, seconds_of, text
 from ternmq.client.process.forking import watch, watched
-from ternmq.client.producer.within import Place
+from ternmq.client.producer.within import Place, bind, bound, unbind
 from ternmq.model.errors import ClientClosed, InvalidRequest, UnsentMessages, hinted
 from ternmq.model.words import counted, verb
 from ternmq.reliable.database import tables
@@ -108,10 +107,8 @@ class Outbox:
             compensate=flag("compensate", compensate),
         )
         self._table = Table(self._database.dialect, schema)
-        self._table.fill("{outbox}")  # the name of the schema is checked
         self._steps = Steps()
         self._stats = OutboxStats()
-        self._bound: ContextVar[object] = ContextVar(f"ternmq-outbox-{id(self)}", default=None)
         self._threads: Threads | None = None
         self._pid = 0
         self._locks: dict[int, threading.Lock] = {}
@@ -236,24 +233,24 @@ class Outbox:
             InvalidRequest: It is none.
             NotThisDatabase, OutsideTransaction: It cannot take messages.
         """
-        if not self._is_known(within):
-            raise self.strangeness(within)
-        token = self._bound.set(within)
+        self.check(within)
+        token = bind(self, within)
         try:
             yield
         finally:
-            self._bound.reset(token)
+            unbind(token)
 
     def transaction(self, connection: object) -> Transaction:
         """Return a block that begins a transaction, binds it, and commits it or rolls it back.
 
         For connections of ``sqlite3``, psycopg and PyMySQL (``async with`` for psycopg's
         ``AsyncConnection``). Its messages are sent right after the commit, since the block knows
-        when that is.
+        when that is. A transaction that is open already is joined, and ends with the block.
 
         Raises:
-            InvalidRequest: It is another connection.
-            NotThisDatabase: It belongs to another database.
+            InvalidRequest: It is another connection; or, when it is entered, it is inside a block
+                of the same one.
+            NotThisDatabase: When it is entered: it belongs to another database.
         """
         return Transaction(self, connection)
 
@@ -309,10 +306,13 @@ class Outbox:
         Raises:
             Exception: The database's own.
         """
-        bound = self._bound.get()
-        if isinstance(bound, Transaction):
-            bound = bound.connection
-        attached = self._attach(bound) if bound not in {None, self} else self._database.ambient()
+        within = bound(self)
+        if isinstance(within, Transaction):
+            within = within.connection
+        if within is None or within is self:
+            attached = self._database.ambient()
+        else:
+            attached = self._attach(within)
         if attached is not None and attached.work is not None:
             return self._table.rows(attached.work, limit)
         with self._database.reading() as work:
@@ -352,7 +352,7 @@ class Outbox:
                 self._database, self._table, self._new_id, self._steps, self,
                 awaited=isinstance(self._client, AwaitedClient),
             )  # fmt: skip
-        block = self._bound.get()
+        block = bound(self)
         if isinstance(within, Transaction) and within.outbox is self:
             block, within = within, within.connection
         attached = self._attach(within)
@@ -363,10 +363,7 @@ class Outbox:
         return self._attached_place(attached)
 
     def current(self) -> Place | None:
-        """Return the transaction of the block in which the caller is; see ``Store``."""
-        bound = self._bound.get()
-        if bound is not None:
-            return self.place_of(bound)
+        """Return the transaction in which the caller is, of Django; see ``Store``."""
         ambient = self._database.ambient()
         return None if ambient is None else self._attached_place(ambient)
 
@@ -407,8 +404,10 @@ class Outbox:
     def _new_id(self) -> str:
         return text_id()
 
-    def _is_known(self, within: object) -> bool:
-        return within is self or self._attach(within) is not None
+    def check(self, within: object) -> None:
+        """Check that a value means a transaction of this database; raises as ``bound``."""
+        if within is not self and self._attach(within) is None:
+            raise self.strangeness(within)
 
     def _attach(self, within: object) -> Attached | None:
         return self._database.attach(within) or bare.attach(self._database, within)
@@ -422,11 +421,6 @@ class Outbox:
     def steps(self) -> Steps:
         """Who is told of steps."""
         return self._steps
-
-    @property
-    def binding(self) -> ContextVar[object]:
-        """What the sends of the present block are bound to."""
-        return self._bound
 
     @property
     def schema(self) -> str:

@@ -29,13 +29,21 @@ class _Writing:
     """Turns messages into statements, and their results into receipts."""
 
     def __init__(
-        self, table: Table, new_id: NewId, steps: Steps, outbox: Written, at_end: AtEnd | None
+        self,
+        table: Table,
+        new_id: NewId,
+        steps: Steps,
+        outbox: Written,
+        at_end: AtEnd | None,
+        *,
+        digits: bool = False,
     ) -> None:
         self._table = table
         self._new_id = new_id
         self.steps = steps
         self._outbox = outbox
         self._at_end = at_end
+        self._digits = digits
 
     def rows(self, topic: str, messages: Sequence[Outgoing]) -> list[dict[str, object]]:
         """Return the values of the rows; raises InvalidRequest."""
@@ -82,7 +90,7 @@ class _Writing:
         rows = self.rows(topic, messages)
         for chunk in self.chunks(rows):
             self.steps.tell(Step.INSERT, self.ids(chunk))
-            result = await work.run(*self._table.insertion(chunk))
+            result = await work.run(*self._table.insertion(chunk, digits=self._digits))
             self.noted(chunk, self._table.numbers(result, len(chunk)))
         return self.receipts(topic, rows)
 
@@ -107,7 +115,9 @@ class AttachedPlace:
     ) -> None:
         self._attached = attached
         self._database = database
-        self._writing = _Writing(table, new_id, steps, outbox, attached.at_end)
+        self._writing = _Writing(
+            table, new_id, steps, outbox, attached.at_end, digits=attached.digits
+        )
         self.awaited = attached.work is None
 
     def write(self, topic: str, messages: Sequence[Outgoing]) -> list[Receipt]:

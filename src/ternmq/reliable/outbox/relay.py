@@ -323,7 +323,7 @@ class Compensator:
             with sending.database.writing() as work:
                 sending.table.release(work, topic)
         with sending.database.reading() as work:
-            rows, _ = sending.table.page(
+            rows = sending.table.page(
                 work, resend_after_ms=round(sending.settings.resend_after * 1000)
             )
         sending.stats.scans += 1

@@ -7,7 +7,8 @@ from typing import Final
 
 from ternmq.reliable.database.dialect import Dialect
 from ternmq.reliable.database.port import Result, Values, Work
-from ternmq.reliable.database.tables import State, filled
+from ternmq.reliable.database.statements import Statements
+from ternmq.reliable.database.tables import State
 from ternmq.reliable.outbox.rows import COLUMNS, Ref, Row, row_of
 
 PAGE_ROWS: Final = 500
@@ -22,36 +23,37 @@ _AHEAD_MS: Final = 3_600_000
 _SKEW_MS: Final = 60_000
 
 
-class Table:
-    """The table of the outbox in one database. Immutable.
-
-    Args:
-        dialect: Of the database.
-        schema: Where the tables are; empty: where the connection looks.
-    """
+class Table(Statements):
+    """The table of the outbox in one database. Immutable."""
 
     def __init__(self, dialect: Dialect, schema: str = "") -> None:
-        self.dialect = dialect
-        self.schema = schema
+        super().__init__(dialect, schema)
         # A small table would be read whole, and each change wait for the row that any open
         # transaction of an application has inserted.
         self._by_number = " FORCE INDEX (PRIMARY)" if dialect.name == "mysql" else ""
 
-    def fill(self, statement: str) -> str:
-        """Return a statement with the names of the tables, and the database's clock, in it."""
-        return filled(self.dialect, statement, self.schema)
-
     # -- the application's transaction ------------------------------------------------------------
 
-    def insertion(self, rows: Sequence[Values]) -> tuple[str, dict[str, object]]:
-        """Return a statement that inserts rows, and its values; at most ``PAGE_ROWS``."""
+    def insertion(
+        self, rows: Sequence[Values], *, digits: bool = False
+    ) -> tuple[str, dict[str, object]]:
+        """Return a statement that inserts rows, and its values; at most ``PAGE_ROWS``.
+
+        ``digits``: as in ``Attached``; only MySQL reads them.
+        """
         clock = self.dialect.name == "mysql"  # it has no such default
         columns = [*_GIVEN, "written_ms"] if clock else _GIVEN
-        places, values = [], {}
+        places: list[str] = []
+        values: dict[str, object] = {}
         for number, row in enumerate(rows):
-            named = [f":{name}_{number}" for name in _GIVEN]
+            named = []
+            for name in _GIVEN:
+                value, place = row[name], f":{name}_{number}"
+                if digits and isinstance(value, bytes):
+                    value, place = value.hex(), f"UNHEX({place})"
+                named.append(place)
+                values[f"{name}_{number}"] = value
             places.append(f"({', '.join([*named, '{now_ms}'] if clock else named)})")
-            values.update({f"{name}_{number}": row[name] for name in _GIVEN})
         returning = " RETURNING seq" if self.dialect.returning else ""
         return self.fill(
             f"INSERT INTO {{outbox}} ({', '.join(columns)}) VALUES {', '.join(places)}{returning}"
@@ -70,10 +72,8 @@ class Table:
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def page(
-        self, work: Work, *, resend_after_ms: int, limit: int = PAGE_ROWS
-    ) -> tuple[list[Row], int]:
-        """Return the first rows that may be sent, by number, and the database's clock in ms.
+    def page(self, work: Work, *, resend_after_ms: int, limit: int = PAGE_ROWS) -> list[Row]:
+        """Return the first rows that may be sent, by number.
 
         It begins at the first row each time, never behind what was read: a transaction may commit
         late under a small number. One statement sees one state of the table: who sees a row sees
@@ -87,7 +87,7 @@ class Table:
         """
         found = work.run(
             self.fill(
-                f"SELECT {{now_ms}}, CASE WHEN length(body) <= {INLINE_BYTES} THEN body END, "
+                f"SELECT CASE WHEN length(body) <= {INLINE_BYTES} THEN body END, "
                 f"{', '.join(COLUMNS)} FROM {{outbox}} "
                 f"WHERE state = {State.SENDING:d} "
                 f"AND (next_ms <= {{now_ms}} OR next_ms > {{now_ms}} + {_AHEAD_MS}) "
@@ -97,8 +97,7 @@ class Table:
             ),
             {"resend_after": resend_after_ms, "limit": limit},
         )
-        rows = [row_of(self.dialect, row[2:], row[1]) for row in found.rows]
-        return rows, int(found.rows[0][0]) if found.rows else 0
+        return [row_of(self.dialect, row[1:], row[0]) for row in found.rows]
 
     def rows(self, work: Work, limit: int) -> list[Row]:
         """Return the first rows of all states, with their bodies, by number."""

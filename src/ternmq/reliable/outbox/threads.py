@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ternmq.model.errors import DatabaseNotPrepared, TernMQError
+from ternmq.model.errors import TernMQError
 from ternmq.reliable.database.lease import RENEW_S, Lease, steady_s
 from ternmq.reliable.database.port import Database
+from ternmq.reliable.database.trouble import Trouble
 from ternmq.reliable.outbox.relay import Compensator, OwnRows, Sending, Settings
 from ternmq.reliable.outbox.rows import Ref
 from ternmq.reliable.outbox.stats import OutboxStats
@@ -22,8 +24,6 @@ log: Final = logging.getLogger("ternmq.reliable")
 
 AGAIN_S: Final = (0.01, 0.05, 0.25)
 """When rows are looked for again that could not be read: a hook may tell of a commit too early."""
-_TROUBLE_S: Final = (0.5, 30.0)
-"""First and longest pause after an error of the database."""
 _SCAN_SHARE: Final = 20
 """A look for rows is followed by a pause of so many times its length."""
 _MOST_OPEN: Final = 50_000
@@ -77,7 +77,6 @@ class Threads:
         settings: Those of the outbox.
         steps: Are told.
         stats: Count.
-        schema: Where the tables are.
     """
 
     def __init__(
@@ -98,8 +97,9 @@ class Threads:
         self._ended = threading.Event()
         self._woken = threading.Condition()
         self._ready: list[Ref] = []
-        self._again: list[tuple[float, int, list[Ref]]] = []
-        """Heap: when to look again, how often it was looked, rows."""
+        self._again: list[tuple[float, int, int, list[Ref]]] = []
+        """Heap: when to look again, a number of its own, how often it was looked, rows."""
+        self._numbers = itertools.count()
         self._scan = threading.Event()
         self.lease = Lease(database.dialect, "compensator", table.schema)
         self._sendings = [
@@ -170,7 +170,7 @@ class Threads:
     # -- the thread that sends own rows -----------------------------------------------------------
 
     def _send_own(self) -> None:
-        trouble = _Trouble(self._database)
+        trouble = Trouble(self._database, "the outbox")
         while True:
             refs, tries = self._next()
             if not refs:
@@ -197,7 +197,7 @@ class Threads:
                     refs, self._ready = self._ready[:PAGE_ROWS], self._ready[PAGE_ROWS:]
                     return refs, 0
                 if self._again and (self._again[0][0] <= now or self._ended.is_set()):
-                    _, tries, refs = heapq.heappop(self._again)
+                    _, _, tries, refs = heapq.heappop(self._again)
                     return refs, tries
                 if self._ended.is_set():
                     return [], 0
@@ -208,12 +208,13 @@ class Threads:
             self.stats.unseen += len(refs)
             return
         with self._woken:
-            heapq.heappush(self._again, (steady_s() + AGAIN_S[tries], tries + 1, refs))
+            when = steady_s() + AGAIN_S[tries]
+            heapq.heappush(self._again, (when, next(self._numbers), tries + 1, refs))
 
     # -- the compensator --------------------------------------------------------------------------
 
     def _compensate(self) -> None:
-        trouble = _Trouble(self._database)
+        trouble = Trouble(self._database, "the outbox")
         compensator, settings = self._compensator, self._settings
         lead_at = clean_at = 0.0
         leads = False
@@ -256,38 +257,3 @@ class Threads:
             with self._database.writing() as work:
                 if self._table.clean(work, keep_ms) == 0:
                     return
-
-
-class _Trouble:
-    """Errors of the database, one after the other: logged once, with longer and longer pauses."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._pause = 0.0
-        self._text = ""
-
-    def at(self, error: Exception) -> float:
-        """Log an error unless it was logged; return how long to pause, in seconds."""
-        first, longest = _TROUBLE_S
-        self._pause = min(longest, self._pause * 2 or first)
-        if self._database.is_unprepared(error):
-            error = DatabaseNotPrepared(
-                f"{self._database.name} lacks the tables of the outbox: nothing is sent from it"
-            )
-        told = isinstance(error, self._database.errors)
-        # The text of a library's error may contain bodies of messages.
-        text = self._database.reason(error) if told else f"{type(error).__name__}: {error}"
-        if text != self._text:
-            self._text = text
-            known = told or isinstance(error, TernMQError)
-            log.error(
-                "the outbox at %s cannot work: %s; it tries again", self._database.name, text,
-                exc_info=None if known else error,
-            )  # fmt: skip
-        return self._pause
-
-    def over(self) -> None:
-        """Note that the database works again."""
-        if self._text:
-            log.warning("the outbox at %s works again", self._database.name)
-        self._pause, self._text = 0.0, ""

@@ -153,7 +153,6 @@ class Steps:
         self._database = AlchemyDatabase(database, relay)
         self._transactions = Transactions(database)
         table = SequenceTable(self._database.dialect, schema)
-        table.fill("{sequence}")  # the name of the schema is checked
         self._store = Store(self._database, table, self._consumer, rules, self._broker_us)
         self._worker = Worker(self._store, self._transactions, client.codecs, WAIT_S)
         self._own: Outbox | None = None

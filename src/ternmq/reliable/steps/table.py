@@ -13,8 +13,8 @@ import msgspec
 from ternmq.client.producer.outgoing import Outgoing
 from ternmq.reliable.database.dialect import Dialect
 from ternmq.reliable.database.port import Values, Work
+from ternmq.reliable.database.statements import Statements
 from ternmq.reliable.database.tables import State as RowState
-from ternmq.reliable.database.tables import filled
 from ternmq.reliable.ids.text import text_id
 from ternmq.reliable.libraries.refusals import is_taken
 from ternmq.reliable.modes.numbering import SESSION, SIZE, TURN
@@ -76,32 +76,17 @@ def consumer_of(name: str) -> Consumer:
     return Consumer(topic, group)
 
 
-class SequenceTable:
-    """The tables of orderly sessions in one database. Immutable.
-
-    Args:
-        dialect: Of the database.
-        schema: Where the tables are; empty: where the connection looks.
-    """
+class SequenceTable(Statements):
+    """The tables of orderly sessions in one database. Immutable."""
 
     def __init__(self, dialect: Dialect, schema: str = "") -> None:
-        self.dialect = dialect
-        self.schema = schema
+        super().__init__(dialect, schema)
         self._outbox = OutboxTable(dialect, schema)
-
-    def fill(self, statement: str) -> str:
-        """Return a statement with the names of the tables, and the database's clock, in it."""
-        return filled(self.dialect, statement, self.schema)
 
     def _of(self, consumer: Consumer, session: str) -> dict[str, object]:
         return {"consumer": self.dialect.text(consumer.name), "session": session.encode()}
 
     # -- sessions ---------------------------------------------------------------------------------
-
-    def now_ms(self, work: Work) -> int:
-        """Return the database's clock."""
-        [[now_ms]] = work.run(self.fill("SELECT {now_ms}"), {}).rows
-        return int(now_ms)
 
     def find(
         self, work: Work, consumer: Consumer, session: str, *, lock: bool = False

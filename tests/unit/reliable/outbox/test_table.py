@@ -30,7 +30,7 @@ def insert(database: AlchemyDatabase, *rows: dict[str, object]) -> list[Ref]:
 
 def page(database: AlchemyDatabase, resend_after_ms: int = 10_000) -> list[Row]:
     with database.reading() as work:
-        return TABLE.page(work, resend_after_ms=resend_after_ms)[0]
+        return TABLE.page(work, resend_after_ms=resend_after_ms)
 
 
 def states(database: AlchemyDatabase) -> dict[str, int]:

@@ -7,8 +7,8 @@ import logging
 import pytest
 import sqlalchemy as sa
 
+from ternmq.reliable.database.trouble import Trouble
 from ternmq.reliable.libraries.alchemy import AlchemyDatabase
-from ternmq.reliable.outbox.threads import _Trouble
 
 
 def test_a_log_of_trouble_contains_no_values(
@@ -20,7 +20,7 @@ def test_a_log_of_trouble_contains_no_values(
         )
     assert "a secret" in str(at.value)
     with caplog.at_level(logging.ERROR, "ternmq.reliable"):
-        _Trouble(database).at(at.value)
+        Trouble(database, "the outbox").at(at.value)
     assert "NOT NULL constraint failed: ternmq_lease.epoch" in caplog.text
     assert "a secret" not in caplog.text
     assert len(caplog.text.splitlines()) == 1
