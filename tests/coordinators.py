@@ -263,7 +263,11 @@ def _folder() -> Iterator[Path]:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "HOME": str(folder), "LC_ALL": "C.UTF-8"}
+    # A MariaDB that starts deletes the temporary tables of the others in the same folder.
+    return {
+        "PATH": os.environ["PATH"], "HOME": str(folder), "LC_ALL": "C.UTF-8",
+        "TMPDIR": str(folder),
+    }  # fmt: skip
 
 
 def _run(command: Sequence[str | Path], folder: Path) -> None:
