@@ -128,6 +128,23 @@ def test_transactions_are_measured(tmp_path):
     assert not list((tmp_path / "data").iterdir())
 
 
+@pytest.mark.slow
+def test_the_outbox_is_measured(tmp_path):
+    out = tmp_path / "outbox.json"
+    chosen = ("confirm-1-sqlite", "stored-sqlite", "backlog-sqlite", "idle-sqlite", "rapid-sqlite")
+    done = subprocess.run(
+        [sys.executable, str(BENCH.with_name("outbox.py")), "--quick", "--data",
+         str(tmp_path / "data"), "--out", str(out), *chosen],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    written = json.loads(out.read_text())["measurements"]
+    assert set(written) == set(chosen)
+    assert written["confirm-1-sqlite"]["figures"]["share"]["median"] > 0
+    assert written["backlog-sqlite"]["figures"]["duplicates"]["median"] == 0
+    assert not list((tmp_path / "data").iterdir())
+
+
 def test_measurements_that_were_not_run_keep_their_figures(tmp_path):
     out = tmp_path / "core.json"
     out.write_text(json.dumps({"measurements": {"replay": {"figures": {}}}}))

@@ -94,8 +94,9 @@ else:
 """
 
 
-def test_what_is_committed_is_sent(real, client, url) -> None:
-    run(url, real.url, PROGRAM)
+@pytest.mark.row("J1", "J2")
+def test_what_is_committed_is_sent(real, client, database) -> None:
+    run(database, real.url, PROGRAM)
     assert sorted(bodies(client)) == [b"1", b"2", b"3", b"4"]
     assert bodies(client, "ordered") == [b"5", b"6"]
 
@@ -129,14 +130,14 @@ def test_a_database_in_memory_keeps_rows_and_sends_nothing(real, client) -> None
     assert bodies(client) == []
 
 
-def test_the_app_can_be_migrated_back(real, url) -> None:
+def test_the_app_can_be_migrated_back(real, database) -> None:
     program = """
     from django.core.management import call_command
     call_command("migrate", "ternmq_reliable", "zero", verbosity=0)
     assert "ternmq_outbox" not in connection.introspection.table_names()
     call_command("migrate", verbosity=0)
     """
-    run(url, real.url, program)
+    run(database, real.url, program)
 
 
 def test_what_is_refused(real, url) -> None:

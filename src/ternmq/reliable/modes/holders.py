@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -18,9 +17,10 @@ from ternmq.client.content.message import Message, Receipt
 from ternmq.client.content.validation import LARGEST_BODY, check_message
 from ternmq.client.declaration.topic import Topic
 from ternmq.client.handler.unawaited import looked_after
-from ternmq.model.errors import ClientForked, EncodeError, InvalidRequest, hinted
+from ternmq.model.errors import EncodeError, InvalidRequest
 from ternmq.reliable.modes.filling import Filling, Packed
 from ternmq.reliable.modes.options import session_behind
+from ternmq.reliable.modes.single import Properties, Single
 
 C = TypeVar("C", bound=ternmq.Client | ternmq.sync.Client)
 
@@ -47,30 +47,19 @@ class Made:
     options: Mapping[str, Any]
 
 
-@dataclass(slots=True)
-class _Properties:
-    """The properties of an item, in the form in which those of messages are checked."""
-
-    key: str
-    tag: str
-    content_type: str
-    headers: Mapping[str, str]
-    application_id: str = ""
-    ordering_key: str = ""
-
-
-class _Holder(Generic[C]):
+class _Holder(Single, Generic[C]):
     """What both kinds of holders have."""
 
+    what = "batch"
+    recipe = "use it as `async with batch(client, ...) as holder` (`with` for ternmq.sync)"
+
     def __init__(self, client: C, made: Made) -> None:
+        super().__init__()
         self._client = client
         self._made = made
         self._filling = Filling(made.name, made.size)
         self._receipts: list[Receipt] = []
         self._outer: Holder | BlockingHolder | None = None
-        self._entered = False
-        self._left = False
-        self._pid = os.getpid()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of session {self.session!r}, {len(self)} items>"
@@ -108,9 +97,7 @@ class _Holder(Generic[C]):
         Raises:
             InvalidRequest: It was entered before.
         """
-        if self._entered:
-            raise InvalidRequest("the block of this batch has begun before: make one for each use")
-        self._entered = True
+        self._enter_once()
         self._outer = current.get()
         current.set(holder)
 
@@ -120,26 +107,6 @@ class _Holder(Generic[C]):
         innermost = current.get()
         if innermost is not None and innermost is self:  # not if it is left in another context
             current.set(self._outer)
-
-    def _check_open(self) -> None:
-        """Check that items may be added and sent.
-
-        Raises:
-            InvalidRequest: Its block has not begun, or has ended.
-            ClientForked: This is a copy in a forked child: the parent sends what is in it.
-        """
-        if self._pid != os.getpid():
-            raise hinted(
-                ClientForked("this batch was made by the process that this one was forked from"),
-                "make one here",
-            )
-        if self._left:
-            raise InvalidRequest("the block of this batch has ended: nothing more is sent")
-        if not self._entered:
-            raise hinted(
-                InvalidRequest("the block of this batch has not begun"),
-                "use it as `async with batch(client, ...) as holder` (`with` for ternmq.sync)",
-            )
 
     def _packed(
         self,
@@ -160,7 +127,7 @@ class _Holder(Generic[C]):
         body, content_type = self._client.codecs.encode(value, content_type)
         if content_type == ITEMS:
             raise InvalidRequest("an item of a batch session cannot be a session itself")
-        properties = _Properties(key, tag, content_type, {} if headers is None else headers)
+        properties = Properties(key, tag, content_type, {} if headers is None else headers)
         check_message(properties)
         return pack_item(Row(key, tag, content_type, dict(properties.headers), body))
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Self, TypeVar, overload
 
@@ -14,7 +12,7 @@ import ternmq.sync
 from ternmq.client.content.message import Message, Receipt
 from ternmq.client.content.validation import check_id, check_message, check_size, check_topic
 from ternmq.client.declaration.topic import Topic
-from ternmq.model.errors import ClientForked, EncodeError, InvalidRequest, hinted
+from ternmq.model.errors import EncodeError, InvalidRequest
 from ternmq.reliable.modes.numbering import (
     MOST_NAME_BYTES,
     MOST_STEPS,
@@ -23,36 +21,25 @@ from ternmq.reliable.modes.numbering import (
     headers_of,
 )
 from ternmq.reliable.modes.options import check_client
+from ternmq.reliable.modes.single import Properties, Single
 
 C = TypeVar("C", bound=ternmq.Client | ternmq.sync.Client)
 
 
-@dataclass(slots=True)
-class _Added:
-    """A step, in the form in which the properties of messages are checked."""
-
-    body: bytes
-    key: str
-    tag: str
-    content_type: str
-    headers: Mapping[str, str]
-    application_id: str = ""
-    ordering_key: str = ""
-
-
-class _Block(Generic[C]):
+class _Block(Single, Generic[C]):
     """What both kinds of blocks have."""
 
+    what = "sequence"
+    recipe = "use it as `async with sequence(client, ...) as steps` (`with` for ternmq.sync)"
+
     def __init__(self, client: C, topic: str | Topic, session: str, within: object | None) -> None:
+        super().__init__()
         self._client = client
         self._topic = topic
         self._session = session
         self._within = within
-        self._added: list[_Added] = []
+        self._added: list[tuple[bytes, Properties]] = []
         self._receipts: list[Receipt] = []
-        self._entered = False
-        self._left = False
-        self._pid = os.getpid()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of session {self._session!r}, {len(self)} steps>"
@@ -102,39 +89,21 @@ class _Block(Generic[C]):
         if len(self._added) >= MOST_STEPS:
             raise InvalidRequest(f"a session has at most {MOST_STEPS:,} steps")
         body, content_type = self._client.codecs.encode(value, content_type)
-        added = _Added(body, key, tag, content_type, {} if headers is None else headers)
+        added = Properties(key, tag, content_type, {} if headers is None else headers)
         check_message(added)
         taken = [name for name in OWN if name in added.headers]
         if taken:
             raise InvalidRequest(f"header {taken[0]} is set by the session")
         added.headers = dict(added.headers)
-        self._added.append(added)
+        self._added.append((body, added))
         return len(self._added)
-
-    def _enter(self) -> None:
-        if self._entered:
-            raise InvalidRequest("the block of this sequence has begun before: make one each time")
-        self._entered = True
-
-    def _check_open(self) -> None:
-        if self._pid != os.getpid():
-            raise hinted(
-                ClientForked("this sequence was made by the process that this one was forked from"),
-                "make one here",
-            )
-        if self._left or not self._entered:
-            state = "has ended" if self._left else "has not begun"
-            raise hinted(
-                InvalidRequest(f"the block of this sequence {state}"),
-                "use it as `async with sequence(client, ...) as steps` (`with` for ternmq.sync)",
-            )
 
     def _messages(self) -> list[Message]:
         """Return the messages of the session."""
         size = len(self._added)
         return [
             Message(
-                one.body,
+                body,
                 key=one.key,
                 ordering_key=self._session,
                 tag=one.tag,
@@ -142,7 +111,7 @@ class _Block(Generic[C]):
                 content_type=one.content_type,
                 id=f"{self._session}.{number}",
             )
-            for number, one in enumerate(self._added, 1)
+            for number, (body, one) in enumerate(self._added, 1)
         ]
 
 
@@ -150,7 +119,7 @@ class SequenceBlock(_Block[ternmq.Client]):
     """Gathers the steps of an orderly session: an async context manager, made by ``sequence``."""
 
     async def __aenter__(self) -> Self:
-        self._enter()
+        self._enter_once()
         return self
 
     async def __aexit__(
@@ -173,7 +142,7 @@ class BlockingSequenceBlock(_Block[ternmq.sync.Client]):
     """``SequenceBlock`` for ``ternmq.sync``: a context manager (``with``), made by ``sequence``."""
 
     def __enter__(self) -> Self:
-        self._enter()
+        self._enter_once()
         return self
 
     def __exit__(

@@ -1,7 +1,7 @@
-"""The tables of the outbox, version 1.
+"""The tables of the package, at their present versions.
 
-The tables change with their versions, each in a migration of its own; this one makes what the
-library makes at present, and later ones find nothing to do in a new database.
+A change of the tables gets a migration of its own, which does the same: ``prepare`` makes what is
+missing and upgrades what is old, and finds nothing to do where `ternmq outbox prepare` was run.
 """
 
 from __future__ import annotations
@@ -11,29 +11,30 @@ from typing import ClassVar
 from django.db import migrations
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
-from ternmq.reliable.database.dialect import dialect_of
-from ternmq.reliable.database.tables import TABLES, migration
+from ternmq.reliable.database.prepare import prepare
+from ternmq.reliable.database.tables import TABLES
+from ternmq.reliable.libraries.django import DjangoDatabase
 
 
 def make(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
-    """Make the tables, unless `ternmq outbox prepare` has made them."""
+    """Make the tables, or upgrade them."""
     del apps
-    dialect = dialect_of(editor.connection.vendor)
-    there = editor.connection.introspection.table_names()
-    if dialect.table("schema") not in there:
-        for statement in migration(dialect):
-            editor.execute(statement)
+    prepare(DjangoDatabase(editor.connection.alias))
 
 
 def drop(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
     """Drop the tables, with what is in them."""
     del apps
-    dialect = dialect_of(editor.connection.vendor)
+    dialect = DjangoDatabase(editor.connection.alias).dialect
     for table in TABLES:
         editor.execute(f"DROP TABLE IF EXISTS {dialect.table(table)}")
 
 
 class Migration(migrations.Migration):  # type: ignore[misc]
-    """Runs on every database that ``migrate`` is called for."""
+    """Runs on every database that ``migrate`` is called for.
 
-    operations: ClassVar = [migrations.RunPython(make, drop)]
+    Not in a transaction: MySQL has none around such statements, and ``prepare`` has its own.
+    """
+
+    atomic = False
+    operations: ClassVar = [migrations.RunPython(make, drop, atomic=False)]
