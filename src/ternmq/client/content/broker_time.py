@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Final
 
-_CLOCK: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
-"""The clock that goes on while the machine is suspended; None: this system has none (Linux has)."""
+from ternmq.client.process.steady import steady_ns
+
 _OLDEST_US: Final = 10_000_000
 
 moved_clocks: Final[dict[int, Callable[[], int]]] = {}
 """Port of a broker of this process whose time a test moves -> its monotonic clock, in µs. For the
 testing kit: delays of its clients must not count real time."""
-
-
-def _now_ns() -> int:
-    """Return the time of the machine's steady clock, in ns.
-
-    It counts the time in which the machine is suspended, where the system has such a clock. Without
-    that, after a suspend the broker's time would seem to be earlier than it is, until the next PING
-    is answered, and what is sent with a delay in this time would be due too early.
-    """
-    return time.monotonic_ns() if _CLOCK is None else time.clock_gettime_ns(_CLOCK)
 
 
 class BrokerTime:
@@ -32,7 +21,9 @@ class BrokerTime:
     of the *request* is compared with it, so that the result is never behind the broker's clock, and
     ahead of it by a round trip at most: what is to happen a second later does not happen too early.
     If the machine of the broker is suspended, its clock stands still, and the result is too far
-    ahead until the next answer: messages come later, not earlier.
+    ahead until the next answer: messages come later, not earlier. The steady clock counts the time
+    in which this machine is suspended. Otherwise the broker's time would seem earlier than it is
+    until the next PING is answered, and what is sent with a delay meanwhile would be due too early.
 
     Callable from any thread.
 
@@ -56,7 +47,7 @@ class BrokerTime:
     def moment_us(self) -> int:
         """Return the present moment of the steady clock, in µs."""
         moved = moved_clocks.get(self._port)
-        return _now_ns() // 1000 if moved is None else moved()
+        return steady_ns() // 1000 if moved is None else moved()
 
     def follow(self, port: int, asked_us: int) -> int:
         """Have another broker from now on; return the moment of a request that was sent to it.

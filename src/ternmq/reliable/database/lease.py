@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-import time
 from typing import Final
 
+from ternmq.client.process.steady import steady_ns
 from ternmq.reliable.database.dialect import Dialect
 from ternmq.reliable.database.port import Work
 from ternmq.reliable.database.tables import filled
@@ -24,12 +24,11 @@ RENEW_S: Final = 3.0
 """How often it is renewed, and how often others ask for it."""
 MARGIN_S: Final = 1.0
 """How long before its end the holder stops to rely on it."""
-_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def steady_s() -> float:
     """Return the steady clock that also counts the time in which the machine is suspended."""
-    return time.clock_gettime(_CLOCK)
+    return steady_ns() / 1e9
 
 
 def holder_name() -> str:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from typing import Any, Final, Generic, TypeVar, overload
 
 from ternmq.client.client import Client as AsyncClient
@@ -18,6 +16,7 @@ from ternmq.client.content.validation import seconds_of
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.client.numbers import NumberSource
 from ternmq.client.process import pickling
+from ternmq.client.process.steady import steady_ns
 from ternmq.model.errors import CannotConnect, ClientClosed, ConnectionLost, TernMQError
 from ternmq.model.specs import check_name
 from ternmq.reliable.ids.supply import SECOND_NS, Ask, Supply
@@ -27,9 +26,6 @@ from ternmq.sync.loop_thread import LoopThread
 C = TypeVar("C", AsyncClient, SyncClient)
 
 _PATIENCE: Final = 0.05
-_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""It goes on while a machine is suspended: a block must not outlive that."""
-now_ns: Final = partial(time.clock_gettime_ns, _CLOCK)
 
 
 @dataclass(slots=True, frozen=True)
@@ -87,7 +83,7 @@ class _Life:
         """Ask for a block, if one is wanted. Call it in the client's loop."""
         self.posted = False
         with self.lock:
-            ask = self.supply.ask(now_ns())
+            ask = self.supply.ask(steady_ns())
         if ask is not None:
             task = asyncio.get_running_loop().create_task(self._carry_out(ask))
             self._tasks.add(task)
@@ -98,24 +94,24 @@ class _Life:
             taken = await self._source.take(self._topic, ask.count)
         except TernMQError as error:
             with self.lock:
-                self.supply.failed(ask, own(error), now_ns())
+                self.supply.failed(ask, own(error), steady_ns())
         else:
             with self.lock:
-                self.supply.answered(ask, taken.first, taken.count, now_ns())
+                self.supply.answered(ask, taken.first, taken.count, steady_ns())
         finally:
             if not ask.done:  # the loop ends, and cancels this
                 with self.lock:
-                    self.supply.failed(ask, ClientClosed("the client was closed"), now_ns())
+                    self.supply.failed(ask, ClientClosed("the client was closed"), steady_ns())
             for waiter in self._waiting:
                 if not waiter.done():
                     waiter.set_result(None)
 
     async def next(self) -> int:
         """Return the next number; wait for it if there is none. Call it in the client's loop."""
-        began = now_ns()
+        began = steady_ns()
         seen: Ask | None = None
         while True:
-            now = now_ns()
+            now = steady_ns()
             with self.lock:
                 supply = self.supply
                 number = supply.take(now)
@@ -136,15 +132,15 @@ class _Life:
 
     async def start(self) -> None:
         """Wait until the broker has answered once. Call it in the client's loop."""
-        began = now_ns()
+        began = steady_ns()
         while not self.supply.answers:
             self.begin()
             seen = self.supply.asking
             before = seen is None or seen.done  # its error is of an earlier call
-            await self._wait(seen, began + self._timeout_ns - now_ns())
+            await self._wait(seen, began + self._timeout_ns - steady_ns())
             if not before:
                 self._raise_error(seen)
-            if now_ns() - began >= self._timeout_ns:
+            if steady_ns() - began >= self._timeout_ns:
                 raise self._unanswered()
 
     def _late(self, waited_ns: int) -> int | None:
@@ -324,7 +320,7 @@ class _Awaited(_Front[AsyncClient]):
             life = self._begin()
         supply = life.supply
         with life.lock:
-            at = now_ns()
+            at = steady_ns()
             number = None if supply.away else supply.take(at)
             wants = supply.wants and supply.due(at)
         if number is None:
@@ -361,7 +357,7 @@ class _Blocking(_Front[SyncClient]):
             life = self._begin()
         supply = life.supply
         with life.lock:
-            at = now_ns()
+            at = steady_ns()
             number = supply.take(at)
             wants = supply.wants and supply.due(at)
         if number is None:
