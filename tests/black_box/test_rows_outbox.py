@@ -141,10 +141,25 @@ def stored(client: ternmq.sync.Client, topic: str) -> list[tuple[str, bytes]]:
         return []
 
 
-def wait_for_looks(shop: Shop, outbox: Outbox) -> None:
-    """Wait until the compensator has looked twice, in a transaction that is open."""
+def wait_for_looks(outbox: Outbox) -> None:
+    """Wait until the compensator has looked twice."""
     looks = outbox.stats().scans
     wait_until(lambda: outbox.stats().scans >= looks + 2, "the compensator looks")
+
+
+def wait_for_looks_within(shop: Shop, outbox: Outbox) -> None:
+    """Wait until the compensator has looked twice, while a transaction is open.
+
+    SQLite has one writer. On a busy machine, the compensator must renew its lease before it has
+    looked twice, cannot, and loses the lease: it sends nothing either way.
+    """
+    looks = outbox.stats().scans
+
+    def looked() -> bool:
+        stats = outbox.stats()
+        return stats.scans >= looks + 2 or (shop.kind == "sqlite" and not stats.leader)
+
+    wait_until(looked, "the compensator looks")
 
 
 def wait_for_renewal(shop: Shop, outbox: Outbox) -> None:
@@ -174,11 +189,11 @@ def test_nothing_is_sent_before_the_commit(dev, wire, client, shop, stack, topic
         sender.send(topic, b"never", within=open_one.within)
         assert receipt.pending
         undo(sender, open_one, topic)
-        wait_for_looks(shop, outbox)
+        wait_for_looks_within(shop, outbox)
         assert (wire.connections, wire.up_bytes) == (0, 0), "nothing was sent before the end"
         assert (shop.rows(), shop.orders()) == (0, 0), "others see neither"
         open_one.rollback()
-    wait_for_looks(shop, outbox)
+    wait_for_looks(outbox)
     assert (wire.connections, wire.up_bytes) == (0, 0), "nothing was sent of what was rolled back"
     assert (shop.rows(), shop.orders()) == (0, 0)
     with begin(shop.engine, outbox) as open_one:
@@ -212,10 +227,10 @@ async def test_nothing_is_sent_before_the_commit_that_is_awaited(
             await open_one.run("INSERT INTO orders VALUES (1)")
             receipt = await sender.send(topic, b"never", within=open_one.within)
             assert receipt.pending
-            await asyncio.to_thread(wait_for_looks, shop, outbox)
+            await asyncio.to_thread(wait_for_looks_within, shop, outbox)
             assert (wire.connections, wire.up_bytes) == (0, 0), "nothing was sent before the end"
             await open_one.rollback()
-        await asyncio.to_thread(wait_for_looks, shop, outbox)
+        await asyncio.to_thread(wait_for_looks, outbox)
         assert (wire.connections, wire.up_bytes) == (0, 0), "nothing was sent of what is undone"
         assert (shop.rows(), shop.orders()) == (0, 0)
         async with begin(engine) as open_one:

@@ -338,7 +338,7 @@ TARGET: Final = Target(
         "journal": (CorruptJournal,),  # UnknownRecordKind is one
         # UnknownRecordKind is one
         **dict.fromkeys(
-            ("prepared", "resolved", "messages", "scheduled", "cancelled", "checked"),
+            ("prepared", "resolved", "messages", "scheduled", "cancelled", "checked", "numbers"),
             (*_BODY, CorruptJournal),
         ),
         # Only the broker itself writes these; a body that nests is damage behind a right CRC.

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
-from ternmq.client.producer.within import bind, bound, unbind
+from ternmq.client.producer.within import Store, bind, bound, unbind
 from ternmq.model.errors import InvalidRequest
 from ternmq.reliable.libraries import bare
 from ternmq.reliable.libraries.attached import Attached
-from ternmq.reliable.outbox.steps import Step
+from ternmq.reliable.outbox.steps import Step, Steps
 
-if TYPE_CHECKING:
-    from ternmq.reliable.outbox.outbox import Outbox
+
+class Owner(Store, Protocol):
+    """The outbox of a block."""
+
+    @property
+    def steps(self) -> Steps:
+        """Who is told what the outbox does."""
+
+    def check(self, within: object) -> None:
+        """Check that a connection is one of the outbox's database, and is prepared; see there."""
 
 
 class Transaction:
     """A block around a transaction of a bare connection, made by ``Outbox.transaction``."""
 
-    def __init__(self, outbox: Outbox, connection: object) -> None:
+    def __init__(self, outbox: Owner, connection: object) -> None:
         if not bare.is_known(connection):
             raise InvalidRequest(
                 "outbox.transaction takes a connection of sqlite3, psycopg or PyMySQL; of "
