@@ -249,14 +249,18 @@ class Broker:
         max_bytes: int | None = None,
         queue: int | None = None,
         at_once: int = 0,
+        detached_us: int = 0,
     ) -> PullReply | None:
         """Lease the next rows of a topic to a session; None when nothing is available now.
 
         ``at_once``: number of the group's rows that the session works on at one time; 0: unknown.
+        ``detached_us``: length of a lease that belongs to no session: it ends by time or by its
+        settles only. 0: the lease belongs to the session, and is as long as the group says.
 
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue, UnknownSession, GroupPaused, NotOwner,
             InvalidRequest.
+            ModeNotAllowed: the lease is to be detached, and the group's queues belong to members.
             InstanceTaken: the group is a broadcast instance, and the session is not its client.
             WouldBlock: bytes must be read first; nothing was changed.
         """
@@ -266,12 +270,12 @@ class Broker:
             if subscription.spec.paused:
                 raise GroupPaused(f"group {group!r} is paused on {topic!r}")
             self.broadcasting.check_client(subscription, session)
-            self.membership.check_pull(session, subscription, queue)
+            self.membership.check_pull(session, subscription, queue, detached=detached_us > 0)
         queues = subscription.queues
         if queue is None:
             if len(queues) > 1 or subscription.owners is not None:
                 return self.delivery.pull_any(
-                    now_us, session, subscription, max_messages, most, at_once
+                    now_us, session, subscription, max_messages, most, at_once, detached_us
                 )
             queue = 0
         elif not 0 <= queue < len(queues):
@@ -285,6 +289,7 @@ class Broker:
             max_messages,
             most,
             at_once,
+            detached_us,
         )
 
     def _check_pull(self, session: int, max_messages: int, max_bytes: int | None) -> int:
@@ -309,6 +314,7 @@ class Broker:
         max_bytes: int,
         deadline_us: int,
         at_once: int = 0,
+        detached_us: int = 0,
         *,
         brief: bool = False,
     ) -> int:
@@ -323,7 +329,14 @@ class Broker:
         subscription = self.views.catalog.subscription(topic, group)
         most = self._check_pull(session, max_messages, max_bytes)
         return self.parking.park(
-            session, subscription, max_messages, most, deadline_us, at_once, brief=brief
+            session,
+            subscription,
+            max_messages,
+            most,
+            deadline_us,
+            at_once,
+            detached_us,
+            brief=brief,
         )
 
     def pull_stopped(self) -> bool:

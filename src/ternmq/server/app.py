@@ -384,6 +384,7 @@ class Server:
             create_topics=settings.create_topics,
             forgets=settings.forgets,
             pull_at_once=True,
+            pull_detached=True,
             journal_anywhere=True,
             software=f"ternmq {__version__}",
             routes=self._view is not None,

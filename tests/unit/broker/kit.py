@@ -408,10 +408,11 @@ class World:
     def pull(
         self, session: int, topic: str, group: str, rows: int = 32, *,
         queue: int | None = None, max_bytes: int | None = None, at_once: int = 0,
+        detached_us: int = 0,
     ) -> PullReply | None:  # fmt: skip
         reply = self.run(
             lambda: self.broker.pull(
-                self.now, session, topic, group, rows, max_bytes, queue, at_once
+                self.now, session, topic, group, rows, max_bytes, queue, at_once, detached_us
             )
         )
         if reply is not None:
@@ -434,9 +435,11 @@ class World:
         return self.run(lambda: self.broker.settle(self.now, session, asked))
 
     def park(
-        self, session: int, topic: str, group: str, rows: int = 32, wait_us: int = 60 * SECOND
-    ) -> int:
-        token = self.broker.park(session, topic, group, rows, 1 << 20, self.now + wait_us)
+        self, session: int, topic: str, group: str, rows: int = 32, wait_us: int = 60 * SECOND, *,
+        detached_us: int = 0,
+    ) -> int:  # fmt: skip
+        until_us = self.now + wait_us
+        token = self.broker.park(session, topic, group, rows, 1 << 20, until_us, 0, detached_us)
         self.between()
         return token
 

@@ -91,6 +91,7 @@ def test_pull_is_as_the_ruler_says():
     assert bodies.pack_pull(Pull("ab", "c", None, 1, 2, 3, 258))[16:24] == b"\2\1\2\1\0\0\0\0"
     most = bodies.pack_pull(Pull("a", "b", 0, 1, 2, 3, 70_000))
     assert bodies.unpack_pull(most).at_once == 65_535
+    assert bodies.pack_pull(Pull("a", "b", 0, 1, 2, 3, 4, 258))[16:24] == b"\1\1\4\0\2\1\0\0"
     assert pack_delivery(examples.DELIVERY) == struct.pack(
         "<IIII QqqQ II QIHH QIHH QIHBB 10s6x",
         2, 3, 1, 2, 9, examples.TIME_US + 30, examples.TIME_US, 4096, 32, 0,
@@ -181,7 +182,10 @@ VALUES: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], bytes], Callable
         bodies.unpack_receipt,
     ),
     "pull": (
-        st.builds(Pull, name, name, queue, count, u32, u32, st.integers(0, 65_535)),
+        st.builds(
+            Pull, name, name, queue, count, u32, u32, st.integers(0, 65_535),
+            st.integers(0, 86_400_000),
+        ),
         bodies.pack_pull,
         bodies.unpack_pull,
     ),

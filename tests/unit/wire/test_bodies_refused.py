@@ -80,7 +80,6 @@ def test_reserved_bytes_of_transactions_are_zero():
 
 RESERVED = {
     "send": (5, 8),
-    "pull": (20, 24),
     "settle": (33, 40),
     "extend": (26, 32),
     "read": (25, 32),
@@ -251,6 +250,13 @@ def test_reasons():
     body = struct.pack("<IIQqIHBBB7x", 1, 3, 9, -1, 0, 4097, 0, 1, 1) + b"tg" + b"x" * 4102
     with pytest.raises(InvalidRequest, match="reason"):
         bodies.unpack_settle(body)
+
+
+def test_a_detached_lease_of_more_than_a_day():
+    day = examples.PULL._replace(detached_ms=86_400_000)
+    assert bodies.unpack_pull(bodies.pack_pull(day)) == day
+    with pytest.raises(InvalidRequest, match="more than a day"):
+        bodies.unpack_pull(bodies.pack_pull(day._replace(detached_ms=86_400_001)))
 
 
 def test_pulls_and_reads_of_nothing():

@@ -173,7 +173,8 @@ class Waiter:
     """A parked pull."""
 
     __slots__ = (
-        "at_once", "deadline_us", "max_bytes", "max_messages", "session", "subscription", "token",
+        "at_once", "deadline_us", "detached_us", "max_bytes", "max_messages", "session",
+        "subscription", "token",
     )  # fmt: skip
 
     def __init__(
@@ -185,6 +186,7 @@ class Waiter:
         max_bytes: int,
         deadline_us: int,
         at_once: int = 0,
+        detached_us: int = 0,
     ) -> None:
         self.token = token
         self.session = session
@@ -193,6 +195,7 @@ class Waiter:
         self.max_bytes = max_bytes
         self.deadline_us = deadline_us
         self.at_once = at_once
+        self.detached_us = detached_us
 
 
 class Counts:

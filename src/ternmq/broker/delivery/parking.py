@@ -104,6 +104,7 @@ class Parking:
         max_bytes: int,
         deadline_us: int,
         at_once: int = 0,
+        detached_us: int = 0,
         *,
         brief: bool = False,
     ) -> int:
@@ -119,7 +120,9 @@ class Parking:
             raise Busy(f"there are {self._limits.waiters} waiting pulls")
         token = self._next_token
         self._next_token += 1
-        waiter = Waiter(token, session, subscription, max_messages, max_bytes, deadline_us, at_once)
+        waiter = Waiter(
+            token, session, subscription, max_messages, max_bytes, deadline_us, at_once, detached_us
+        )
         self.waiters.add(token, waiter)
         if brief:
             self._brief[token] = waiter
@@ -287,7 +290,7 @@ class Parking:
                 waiter = subscription.waiters.first()
             reply = self._delivery.pull_any(
                 now_us, waiter.session, subscription, waiter.max_messages, waiter.max_bytes,
-                waiter.at_once,
+                waiter.at_once, waiter.detached_us,
             )  # fmt: skip
             if reply is None:
                 if self._brief and subscription not in self._awake:

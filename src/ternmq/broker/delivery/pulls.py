@@ -19,7 +19,7 @@ from ternmq.broker.delivery.cursors import move_cursor
 from ternmq.broker.delivery.lifetimes import EXPIRED_A_PULL, Lifetimes
 from ternmq.broker.delivery.planning import Planning
 from ternmq.broker.gate.replies import ANEW_RUNS, PullReply
-from ternmq.broker.group.lease import LEASE_BITS
+from ternmq.broker.group.lease import DETACHED, LEASE_BITS
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.journal.cache.cold import WouldBlock
@@ -58,6 +58,7 @@ class Delivery:
         max_messages: int,
         max_bytes: int,
         at_once: int = 0,
+        detached_us: int = 0,
     ) -> PullReply | None:
         """Lease the next rows of one queue to a consumer.
 
@@ -70,6 +71,8 @@ class Delivery:
             max_messages: Maximum number of rows.
             max_bytes: Approximate maximum of bytes; the first row is returned whatever its size.
             at_once: Number of rows that the consumer works on at one time; 0: unknown.
+            detached_us: Length of a lease that belongs to no session (``DETACHED``); 0: it belongs
+                to the consumer's, and is as long as the group says.
 
         Returns:
             The leased rows; None when nothing is available.
@@ -79,10 +82,13 @@ class Delivery:
         """
         self._lifetimes.left = EXPIRED_A_PULL
         if subscription.limited:
-            max_messages = allowance(self._ledger.views, subscription, session, max_messages)
+            max_messages = allowance(
+                self._ledger.views, subscription, session, max_messages, detached=bool(detached_us)
+            )
         return self._pull(
-            now_us, session, subscription, queue, progress, max_messages, max_bytes, at_once
-        )
+            now_us, session, subscription, queue, progress, max_messages, max_bytes, at_once,
+            detached_us,
+        )  # fmt: skip
 
     def _pull(
         self,
@@ -94,6 +100,7 @@ class Delivery:
         max_messages: int,
         max_bytes: int,
         at_once: int,
+        detached_us: int,
     ) -> PullReply | None:
         ledger = self._ledger
         spec = subscription.spec
@@ -128,7 +135,7 @@ class Delivery:
             if places.stop >= stop:
                 return self._hand_out(
                     now_us, session, subscription, queue, progress,
-                    stop, [(cursor, stop, 1, 1)], [places], (), (), (), at_once,
+                    stop, [(cursor, stop, 1, 1)], [places], (), (), (), at_once, detached_us,
                 )  # fmt: skip
         plan = self._planning.plan(now_us, subscription, queue, progress, visible, room, max_bytes)
         if queue.judged_below and plan.runs:
@@ -144,7 +151,7 @@ class Delivery:
         return self._hand_out(
             now_us, session, subscription, queue, progress,
             plan.cursor, plan.runs, plan.places, plan.skipped, plan.parked, plan.hashes, at_once,
-            _anew(progress, plan.runs),
+            detached_us, _anew(progress, plan.runs),
         )  # fmt: skip
 
     def pull_any(
@@ -155,6 +162,7 @@ class Delivery:
         max_messages: int,
         max_bytes: int,
         at_once: int = 0,
+        detached_us: int = 0,
     ) -> PullReply | None:
         """Lease the next rows of a queue of a topic that has some; the queues take turns.
 
@@ -166,7 +174,9 @@ class Delivery:
         """
         self._lifetimes.left = EXPIRED_A_PULL
         if subscription.limited:
-            max_messages = allowance(self._ledger.views, subscription, session, max_messages)
+            max_messages = allowance(
+                self._ledger.views, subscription, session, max_messages, detached=bool(detached_us)
+            )
             if not max_messages:
                 return None
         queues, views = subscription.topic.queues, subscription.queues
@@ -184,7 +194,7 @@ class Delivery:
                 at = step % count
                 reply = self._pull(
                     now_us, session, subscription, queues[at], views[at], max_messages, max_bytes,
-                    at_once,
+                    at_once, detached_us,
                 )  # fmt: skip
                 if reply is not None:
                     if turns is not None:
@@ -220,12 +230,16 @@ class Delivery:
         parked: Sequence[Span] = (),
         hashes: Sequence[int] = (),
         at_once: int = 0,
+        detached_us: int = 0,
         anew: int = 0,
     ) -> PullReply | None:
         ledger = self._ledger
         epoch = ledger.journal.epoch
         lease = self._lease + 1
         until_us = now_us + subscription.spec.lease_us
+        if detached_us:
+            session, at_once = DETACHED, 0
+            until_us = now_us + detached_us
         topic = queue.topic.number
         fact = Pulled(
             progress.group, topic, queue.number, session, lease, until_us, cursor,

@@ -21,7 +21,7 @@ from ternmq.broker.delivery.allowance import switched_off
 from ternmq.broker.delivery.parking import Parking
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.broker.operation import assigner
-from ternmq.model.errors import Busy, NotOwner, UnknownSession
+from ternmq.model.errors import Busy, ModeNotAllowed, NotOwner, UnknownSession
 from ternmq.model.specs import Mode
 from ternmq.model.types import SECOND_US
 from ternmq.wire.control.connection import short_name
@@ -166,16 +166,26 @@ class Membership:
             if not owners.members:
                 self._parking.dismiss(subscription)
 
-    def check_pull(self, number: int, subscription: Subscription, queue: int | None) -> None:
+    def check_pull(
+        self, number: int, subscription: Subscription, queue: int | None, *, detached: bool = False
+    ) -> None:
         """Refuse a pull of a session that is no member, or of a queue that is another's.
 
         Raises:
             NotOwner.
+            ModeNotAllowed: The lease would belong to no session (``detached``).
         """
         owners = subscription.owners
+        name, topic = subscription.name, subscription.topic.name
+        if detached and subscription.spec.instance is not None:
+            raise ModeNotAllowed("a lease of a broadcast instance cannot be detached")
         if owners is None:
             return
-        name, topic = subscription.name, subscription.topic.name
+        if detached:
+            raise ModeNotAllowed(
+                f"queues of topic {topic!r} belong to members of group {name!r}: a lease there "
+                "belongs to a session, and cannot be detached"
+            )
         if number not in owners.members:
             raise NotOwner(f"this client is no member of group {name!r} on topic {topic!r}")
         if queue is not None and owners.owner(queue) != number:

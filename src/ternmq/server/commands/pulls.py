@@ -89,6 +89,7 @@ class PullCommands:
             most,
             asked.queue,
             asked.at_once,
+            asked.detached_ms * 1000,
         )
         if asked.topic not in caller.topics:
             caller.uses(asked.topic)
@@ -131,6 +132,7 @@ class PullCommands:
                 most,
                 until_us,
                 asked.at_once,
+                asked.detached_ms * 1000,
                 brief=brief,
             )
         except BaseException:

@@ -4,7 +4,7 @@ Ruler::
 
     PULL            0  u32 queue (2**32-1: any), u32 max_messages
                     8  u32 max_bytes (0: as many as the broker allows), u32 wait_ms
-                   16  u8 topic_bytes, u8 group_bytes, u16 at_once, 4 x u8 0
+                   16  u8 topic_bytes, u8 group_bytes, u16 at_once, u32 detached_ms
                    24  names: topic, group
       answer        0  u32 topic, u32 queue, u32 epoch, u32 run_count
                    16  u64 lease (0: no rows), i64 lease_until_us, i64 now_us
@@ -16,6 +16,9 @@ Ruler::
 
 ``max_messages`` is 1 or more. ``at_once``: the number of messages of the group that the client
 works on at one time; 0: not stated, as required if the broker's WELCOME lacks ``pull_at_once``.
+``detached_ms``: 0: the lease belongs to the session, and lasts as long as the group says. Otherwise
+it belongs to no session and lasts so many milliseconds: it ends by time or by its settles only, and
+any session of an app that may consume in the group can settle it.
 
 The runs list the offsets of the lease; other rows of the records are not for this consumer. A row
 with ``deliveries`` 1 in a record whose position is below ``suspect_below`` may have been delivered
@@ -35,6 +38,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from ternmq.model.errors import InvalidRequest, ProtocolError
+from ternmq.model.types import DAY_US
 from ternmq.wire.bodies.checks import (
     NO_QUEUE,
     answer_at_least,
@@ -48,8 +52,9 @@ from ternmq.wire.bodies.checks import (
 from ternmq.wire.bodies.refusal import cut
 
 PULL: Final = Struct("<IIIIQ")
-"""The last number: topic_bytes, group_bytes, at_once and the zeros behind them."""
+"""The last number: topic_bytes, group_bytes, at_once, detached_ms."""
 MAX_AT_ONCE: Final = (1 << 16) - 1
+MAX_DETACHED_MS: Final = DAY_US // 1000
 DELIVERY: Final = Struct("<IIIIQqqQII")
 RUN: Final = Struct("<QIHH")
 FAILURE: Final = Struct("<QIHBB")
@@ -68,6 +73,8 @@ class Pull(NamedTuple):
     wait_ms: int
     at_once: int = 0
     """Messages of the group that the client works on at one time; 0: not stated."""
+    detached_ms: int = 0
+    """Milliseconds of a lease that belongs to no session; 0: it belongs to the session."""
 
 
 class Run(NamedTuple):
@@ -119,7 +126,10 @@ def pack_pull(pull: Pull) -> bytes:
             pull.max_messages,
             pull.max_bytes,
             pull.wait_ms,
-            len(topic) | len(group) << 8 | min(pull.at_once, MAX_AT_ONCE) << 16,
+            len(topic)
+            | len(group) << 8
+            | min(pull.at_once, MAX_AT_ONCE) << 16
+            | pull.detached_ms << 32,
         ) + padded(topic + group)
     except struct.error as error:
         raise unfit(error) from error
@@ -133,13 +143,17 @@ def unpack_pull(body: bytes) -> Pull:
     """
     at_least(body, PULL)
     queue, most, size, wait, sizes = PULL.unpack_from(body)
-    if sizes >> 32:
-        raise InvalidRequest("bytes 20 to 24 are not 0")
+    detached_ms = sizes >> 32
+    if detached_ms > MAX_DETACHED_MS:
+        raise InvalidRequest("a detached lease of more than a day")
     if not most:
         raise InvalidRequest("a pull of no messages")
     (topic, group), end = names(body, PULL.size, sizes & 255, sizes >> 8 & 255)
     exactly(body, end)
-    return Pull(topic, group, None if queue == NO_QUEUE else queue, most, size, wait, sizes >> 16)
+    return Pull(
+        topic, group, None if queue == NO_QUEUE else queue, most, size, wait,
+        sizes >> 16 & MAX_AT_ONCE, detached_ms,
+    )  # fmt: skip
 
 
 def delivery_head(

@@ -86,6 +86,9 @@ class Welcome(Body, frozen=True, kw_only=True):
     pull_at_once: bool = False
     """The broker accepts the field `at_once` of PULL. A broker without this refuses a PULL in which
     it is not 0."""
+    pull_detached: bool = False
+    """The broker accepts the field `detached_ms` of PULL. A broker without this refuses a PULL in
+    which it is not 0."""
     journal_anywhere: bool = False
     """The broker accepts the flag ANYWHERE of JOURNAL_READ."""
     software: Line = ""
