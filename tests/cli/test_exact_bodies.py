@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import ternmq.sync
 from ternmq.cli.terminal import output
-from ternmq.cli.terminal.shapes import Found, message_of, plain
 from ternmq.client.content.codecs import JSON, Codecs
 from ternmq.client.content.message import Message
+from ternmq.client.forms.messages import Found, message_of, plain
 from tests.cli.conftest import CommandLine
 
 EXACT = b'{"amount": 12345678901234567.89, "rate": 0.1000000000000000055511, "a":1, "a":2}'

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import ternmq.sync
-from ternmq.cli.terminal.shapes import message_of
 from ternmq.client.content.message import Message
+from ternmq.client.forms.messages import message_of
 from tests.cli.conftest import CommandLine
 
 

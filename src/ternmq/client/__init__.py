@@ -14,7 +14,8 @@ Reading order, from the bottom up; a room imports only rooms that are named abov
   (messages that go into a transaction of a database instead, see ``ternmq.reliable``),
   ``transacting``, ``topology`` (what ``ternmq apply`` compares), ``serving`` (handlers from start
   to stop), ``client`` (what an application calls), ``surface`` (what ``ternmq`` exports).
-* For pipelines, apart from all this: ``bulk``.
+* ``forms`` (objects in the form of JSON, for commands and HTTP). For pipelines, apart from all
+  this: ``bulk``.
 
 Invariants: what is sent again is sent with the same bytes; batches of an ordered topic leave one
 after the other; a delivery is settled once; a lease without a holder is released; an unknown

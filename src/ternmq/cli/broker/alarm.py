@@ -9,6 +9,7 @@ from ternmq.cli.reach.connection import administers
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import ExitCode, Failed
 from ternmq.client.admin.admin_client import AdminClient
+from ternmq.client.forms import values
 
 
 @click.group(cls=Group)
@@ -37,7 +38,7 @@ async def list_(client: AdminClient, as_json: bool) -> None:
         return
     output.table(
         ("alarm", "subject", "since", "what happened"),
-        [(one.name, one.subject, output.iso(one.since), one.text) for one in found],
+        [(one.name, one.subject, values.iso(one.since), one.text) for one in found],
         "no alarms",
         spare=("since",),
     )

@@ -16,6 +16,7 @@ from ternmq.cli.terminal.exits import Failed
 from ternmq.cli.terminal.problems import near, not_found
 from ternmq.client.admin.admin_client import AdminClient
 from ternmq.client.admin.grants import grant_of
+from ternmq.client.forms.apps import plain
 from ternmq.model.errors import InvalidRequest
 from ternmq.wire.control import AppInfo, GrantInfo
 
@@ -113,7 +114,7 @@ async def list_(client: AdminClient, as_json: bool) -> None:
     """
     found = await client.admin.apps()
     if as_json:
-        output.document([_plain(one) for one in found])
+        output.document([plain(one) for one in found])
         return
     output.table(
         ("app", "owner", "grants"),
@@ -130,7 +131,7 @@ async def show(client: AdminClient, name: str, as_json: bool) -> None:
     """Show the rights of an app."""
     info = await _app(client, name)
     if as_json:
-        output.document(_plain(info))
+        output.document(plain(info))
         return
     output.details([("app", info.app), ("owner", info.owner)])
     click.echo()
@@ -191,7 +192,7 @@ async def set_(
     if new_token:
         _tell(name, token, as_json=as_json)
     elif as_json:
-        output.document(_plain(await _app(client, name)))
+        output.document(plain(await _app(client, name)))
     else:
         output.note(f"changed app {name}")
 
@@ -228,14 +229,3 @@ def _tell(name: str, token: str, *, as_json: bool) -> None:
 
 def _denial(grant: GrantInfo) -> GrantInfo:
     return msgspec.structs.replace(grant, deny=True)
-
-
-def _plain(info: AppInfo) -> dict[str, object]:
-    return {
-        "app": info.app,
-        "owner": info.owner,
-        "grants": [
-            {"right": one.right, "topic": one.topic, "group": one.group, "deny": one.deny}
-            for one in info.grants
-        ],
-    }

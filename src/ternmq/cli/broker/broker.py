@@ -13,6 +13,7 @@ from ternmq.cli.reach.connection import administers
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.output import Cell
 from ternmq.client.admin.admin_client import AdminClient
+from ternmq.client.forms import values
 from ternmq.model.words import counted
 from ternmq.wire.control import BrokerGroupInfo, FollowerInfo, OldestFile, ScrubInfo, Status
 
@@ -47,7 +48,7 @@ async def status(client: AdminClient, metrics: bool, as_json: bool) -> None:
                 "version": found.version,
                 "role": found.role,
                 "epoch": found.epoch,
-                "now": output.of_us(found.now_us),
+                "now": values.of_us(found.now_us),
                 "uptime_s": found.uptime_us / 1e6,
                 "clock_gap_s": found.clock_gap.total_seconds(),
                 "alarms": found.alarms,
@@ -214,7 +215,7 @@ def scrub_document(scrub: ScrubInfo) -> dict[str, object]:
     """Return what is known of damaged bytes in the form of the JSON output."""
     return {
         "on": scrub.on,
-        "completed": output.of_us(scrub.completed_us) if scrub.completed_us else None,
+        "completed": values.of_us(scrub.completed_us) if scrub.completed_us else None,
         "damaged": scrub.damaged,
         "found": scrub.found,
         "mended": scrub.mended,
@@ -225,7 +226,7 @@ def _document(file: OldestFile) -> dict[str, object]:
     """Return the oldest file in the form of the JSON output."""
     return {
         "kept_by": file.kept_by,
-        "since": output.of_us(file.since_us) if file.since_us else None,
+        "since": values.of_us(file.since_us) if file.since_us else None,
         "topic": file.topic,
         "group": file.group,
         "name": file.name,
@@ -244,7 +245,7 @@ def group_document(group: BrokerGroupInfo) -> dict[str, object] | None:
         "takes_strict": group.takes_strict,
         "writes_open": group.writes_open,
         "read_only": group.read_only,
-        "since": output.of_us(group.since_us) if group.since_us else None,
+        "since": values.of_us(group.since_us) if group.since_us else None,
         "why": group.why,
         "followers": [
             {

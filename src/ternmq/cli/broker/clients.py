@@ -13,9 +13,10 @@ from ternmq.cli.reach.connection import administers
 from ternmq.cli.reach.parameters import NAME
 from ternmq.cli.terminal import output
 from ternmq.client.admin.admin_client import AdminClient
+from ternmq.client.forms.clients import plain
 from ternmq.model.errors import Forbidden
 from ternmq.model.offline import CLIENT_SHOWN, is_offline
-from ternmq.wire.control import ClientInfo, ConsumedGroup
+from ternmq.wire.control import ConsumedGroup
 
 
 @click.group(cls=Group)
@@ -59,7 +60,7 @@ async def list_(
         and not (away and one.connected)
     ]
     if as_json:
-        output.document([_plain(one) for one in found])
+        output.document([plain(one) for one in found])
         return
     now_us = client.now_us
     output.table(
@@ -152,22 +153,3 @@ def _consumed(one: ConsumedGroup) -> str:
 def _since(time_us: int, now_us: int) -> str | None:
     """Return how long ago a broker time was; None for 0."""
     return output.span(max(0, now_us - time_us) / 1e6) if time_us else None
-
-
-def _plain(one: ClientInfo) -> dict[str, object]:
-    return {
-        "session": one.session,
-        "app": one.app,
-        "client": one.client,
-        "address": one.address,
-        "library": one.library,
-        "language": one.language,
-        "pid": one.pid,
-        "topics": one.topics,
-        "connected": one.connected,
-        "since": one.since if one.since_us else None,
-        "away_since": one.away_since,
-        "consumes": [
-            {"topic": of.topic, "group": of.group, "offline": of.offline} for of in one.consumes
-        ],
-    }

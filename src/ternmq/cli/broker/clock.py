@@ -19,6 +19,7 @@ from ternmq.cli.reach.connection import (
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import ExitCode, Failed
 from ternmq.client.admin.admin_client import AdminClient
+from ternmq.client.forms import values
 from ternmq.wire.control import Status
 
 
@@ -51,8 +52,8 @@ def clock(as_json: bool, **connection: object) -> None:
             return
         output.details(
             [
-                ("broker time", output.iso(found.now)),
-                ("clock", output.iso(found.clock)),
+                ("broker time", values.iso(found.now)),
+                ("clock", values.iso(found.clock)),
                 ("gap", gap_of(found)),
             ]
         )
@@ -79,11 +80,11 @@ async def accept(client: AdminClient, yes: bool) -> None:
             f"{gap_of(found)}: broker time never goes back, so this clock cannot be accepted",
             ExitCode.FAILED,
         )
-    moment = output.iso(found.clock)
+    moment = values.iso(found.clock)
     gap = output.span(found.clock_gap.total_seconds())
     confirm(f"let broker time jump {gap} ahead, to {moment}? this cannot be undone", yes=yes)
     done = await client.admin.accept_clock()
-    output.note(f"broker time was {output.iso(done.before)}, and is now {output.iso(done.now)}")
+    output.note(f"broker time was {values.iso(done.before)}, and is now {values.iso(done.now)}")
 
 
 def gap_of(found: Status) -> str:

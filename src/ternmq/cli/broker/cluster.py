@@ -22,6 +22,7 @@ from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import Failed
 from ternmq.cli.terminal.live import KEYS, Screen, Seen, every, watch
 from ternmq.cli.terminal.problems import near
+from ternmq.client.forms import values
 from ternmq.cluster.coordination.wishes import Copying, Failover, GroupSettings, problem_of
 from ternmq.model.types import DAY_US
 from ternmq.model.units import read_duration, write_duration
@@ -87,7 +88,7 @@ async def status(
             elif watches:
                 line = f"epoch {view.record.epoch}: {cluster_view.headline(view)}"
                 if line != said:
-                    output.line(f"{output.iso(view.at)}  {line}")
+                    output.line(f"{values.iso(view.at)}  {line}")
                 said = line
             else:
                 output.line(cluster_view.headline(view))
@@ -111,7 +112,7 @@ async def _live(cluster: Cluster, screen: Screen, seconds: float) -> None:
         if view is not None:
             last[:] = [view]
         shown = list(_text(last[0])) if last else []
-        now = output.iso(cluster_view.clock()) or ""
+        now = values.iso(cluster_view.clock()) or ""
         screen.draw(Text("\n".join([*shown, "", f"{now}  {KEYS}", *([why] if why else [])])))
 
     await watch(look, seconds, draw)

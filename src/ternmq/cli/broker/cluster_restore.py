@@ -23,6 +23,7 @@ from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import ExitCode, Failed
 from ternmq.cli.terminal.output import Cell
 from ternmq.cli.terminal.problems import not_found
+from ternmq.client.forms import values
 from ternmq.cluster.coordination import checking
 from ternmq.cluster.coordination.port import Refused
 from ternmq.cluster.coordination.record import Leadership, Progress
@@ -202,9 +203,9 @@ class _Seen:
         reach = self.reach
         until = "nothing"
         if reach.time_us:
-            moment = output.of_us(reach.time_us)
+            moment = values.of_us(reach.time_us)
             ago = output.span(max(0.0, time.time() - moment.timestamp()))
-            until = f"until {output.iso(moment)} ({ago} ago)"
+            until = f"until {values.iso(moment)} ({ago} ago)"
         return [
             ("journal", f"sound, {reach.records:,} records, epoch {reach.epoch}"),
             ("reaches", f"{until}, position {reach.end:,}"),
@@ -245,7 +246,7 @@ class _Seen:
             "first": reach.first,
             "valid_end": reach.end,
             "journal_epoch": reach.epoch,
-            "until": output.of_us(reach.time_us) if reach.time_us else None,
+            "until": values.of_us(reach.time_us) if reach.time_us else None,
             "before": None
             if record is None
             else {"epoch": record.epoch, "primary": record.primary},

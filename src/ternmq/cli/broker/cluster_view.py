@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from ternmq.cli.reach.coordinators import Cluster, known
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.output import Cell
+from ternmq.client.forms import values
 from ternmq.cluster.coordination.group import Presence
 from ternmq.cluster.coordination.record import Leadership, Member, Progress, Reach, Writes
 from ternmq.cluster.coordination.wishes import Copying, Failover, GroupSettings, Order
@@ -159,9 +160,9 @@ def lines(view: View) -> list[tuple[str, Cell]]:
     there = view.present.get(record.primary)
     since = ""
     if record.at_us:
-        moment = output.of_us(record.at_us)
+        moment = values.of_us(record.at_us)
         ago = output.span(max(0.0, (view.at - moment).total_seconds()))
-        since = f"{output.iso(moment)} ({ago} ago), "
+        since = f"{values.iso(moment)} ({ago} ago), "
     behind = settings.read_only_behind_us
     committed = "not said yet"
     if view.progress is not None:
@@ -200,10 +201,10 @@ def _loss(view: View) -> list[tuple[str, Cell]]:
     record = view.record
     if record.cut_below is None or not record.cut_epoch:
         return []
-    moment = output.of_us(record.cut_at_us)
+    moment = values.of_us(record.cut_at_us)
     ago = output.span(max(0.0, (view.at - moment).total_seconds()))
     text = (
-        f"accepted {output.iso(moment)} ({ago} ago): epoch {record.cut_epoch} began without what "
+        f"accepted {values.iso(moment)} ({ago} ago): epoch {record.cut_epoch} began without what "
         f"other copies had from {record.cut_below:,} on"
     )
     return [("loss", text)]
@@ -259,7 +260,7 @@ def document(view: View) -> dict[str, object]:
             for one in record.members
         ],
         "writes": record.writes.value,
-        "since": output.of_us(record.at_us) if record.at_us else None,
+        "since": values.of_us(record.at_us) if record.at_us else None,
         "why": record.why,
         "changed_by": record.writer.broker,
         "settings": settings_document(settings),
@@ -271,7 +272,7 @@ def document(view: View) -> dict[str, object]:
         else {
             "epoch": record.cut_epoch,
             "position": record.cut_below,
-            "since": output.of_us(record.cut_at_us),
+            "since": values.of_us(record.cut_at_us),
         },
         "brokers": [broker_document(one, view) for _, one in sorted(view.present.items())],
         "order": None

@@ -26,6 +26,7 @@ from ternmq.cli.terminal.exits import ExitCode, Failed
 from ternmq.cli.terminal.percentiles import percentile
 from ternmq.cli.terminal.problems import text_of
 from ternmq.client.client import Client
+from ternmq.client.forms import values
 from ternmq.model.errors import TernMQError
 from ternmq.model.printing import printable
 from ternmq.model.version import __version__
@@ -250,7 +251,7 @@ def _broker_and_clock(place: Where) -> Iterator[Check]:
             said + ("; synchronise both clocks with NTP" if far else ""),
         )
     else:
-        yield Check("clock", "ok", f"{output.iso(output.of_us(time.time_ns() // 1000))}")
+        yield Check("clock", "ok", f"{values.iso(values.of_us(time.time_ns() // 1000))}")
     if why:
         # Without a configured broker, none needs to be there.
         yield Check("broker", "warn" if place.source == "default" else "fail", why)

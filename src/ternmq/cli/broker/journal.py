@@ -18,6 +18,7 @@ from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import ExitCode, Failed
 from ternmq.cli.terminal.output import Cell
 from ternmq.cli.terminal.problems import near, not_found
+from ternmq.client.forms import values
 from ternmq.journal.reader.reader import JournalReader
 from ternmq.journal.recovery.repair import (
     Damage,
@@ -141,7 +142,7 @@ def _line(record: dict[str, object]) -> str:
     rest = {name: value for name, value in record.items() if name not in _HEADER}
     text = output.encoded_plain(rest).decode() if rest else ""
     return (
-        f"{record['position']:>12}  {record['kind']:<9}  {output.iso(output.of_us(time_us))}"
+        f"{record['position']:>12}  {record['kind']:<9}  {values.iso(values.of_us(time_us))}"
         f"  epoch={record['epoch']}  bytes={record['length']}  {printable(text)}"
     ).rstrip()
 

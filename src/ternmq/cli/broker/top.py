@@ -20,8 +20,9 @@ from ternmq.cli.terminal import output
 from ternmq.cli.terminal.live import KEYS, TURN, Screen, Seen, every, watch
 from ternmq.cli.terminal.output import Cell
 from ternmq.cli.terminal.page import Page, Part, lay_out
-from ternmq.cli.topics.topic import messages_kept
 from ternmq.client.client import Client
+from ternmq.client.forms import values
+from ternmq.client.forms.topics import messages_kept
 from ternmq.model.words import counted
 from ternmq.wire.control import GroupInfo, Status, TopicInfo
 
@@ -185,7 +186,7 @@ def _float(cell: Cell) -> float:
 
 def _page(view: View, stale: str, turned: int) -> Page:
     """Return the page for the screen, after ``turned`` turns of the page."""
-    below = f"{output.iso(view.at)}  {KEYS}"
+    below = f"{values.iso(view.at)}  {KEYS}"
     return Page(
         _lines(view),
         (
@@ -200,7 +201,7 @@ def _page(view: View, stale: str, turned: int) -> Page:
 
 
 def _print(view: View) -> None:
-    output.details([("time", output.iso(view.at)), *_lines(view)])
+    output.details([("time", values.iso(view.at)), *_lines(view)])
     click.echo()
     output.table(_TOPIC_COLUMNS, _topic_rows(view))
     click.echo()

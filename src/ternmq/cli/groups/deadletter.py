@@ -12,7 +12,7 @@ import click
 
 from ternmq import files
 from ternmq.cli.commands import Group
-from ternmq.cli.groups.failed import deleting, listing, plain_failed, rows_of, showing
+from ternmq.cli.groups.failed import deleting, listing, rows_of, showing
 from ternmq.cli.groups.redrive import redrive
 from ternmq.cli.reach.arguments import group_argument, topic_argument
 from ternmq.cli.reach.connection import asks_broker
@@ -20,6 +20,7 @@ from ternmq.cli.reach.finding import known
 from ternmq.cli.reach.parameters import QUEUE
 from ternmq.cli.terminal import output
 from ternmq.client.client import Client
+from ternmq.client.forms.failures import plain
 from ternmq.model.words import counted
 
 
@@ -63,13 +64,13 @@ async def export(
     if file is None or str(file) == "-":
         async for one in rows:
             count += 1
-            output.json_line(plain_failed(topic, group, one))
+            output.json_line(plain(topic, group, one))
     else:
         with _opened(file) as out:
             live = sys.stderr.isatty()
             async for one in rows:
                 count += 1
-                out.write(output.encoded_plain(plain_failed(topic, group, one)) + b"\n")
+                out.write(output.encoded_plain(plain(topic, group, one)) + b"\n")
                 if live and count % 500 == 0:
                     click.echo(f"\r\x1b[K{count:,} written", err=True, nl=False)
             if live:

@@ -26,8 +26,11 @@ from ternmq.cli.reach.places import placed, some
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.output import Cell
 from ternmq.cli.terminal.problems import not_found
-from ternmq.cli.terminal.shapes import details, plain, shown
+from ternmq.cli.terminal.shapes import details
 from ternmq.client.content.causes import reason_of
+from ternmq.client.forms import values
+from ternmq.client.forms.failures import plain, said
+from ternmq.client.forms.messages import shown
 from ternmq.model.words import counted, verb
 
 if TYPE_CHECKING:  # imports the client that moves messages, which commands of groups do not need
@@ -60,45 +63,10 @@ def rows_of(
 
 def cells(one: FailedMessage) -> tuple[Cell, ...]:
     """Return the cells of ``columns``."""
-    when = "held" if one.held else output.iso(one.when)
+    when = "held" if one.held else values.iso(one.when)
     message = one.message
     key, ordering_key = (message.key, message.ordering_key) if message is not None else ("", "")
     return (f"{one.queue}/{one.offset}", one.attempts, when, key, ordering_key, said(one))
-
-
-def said(one: FailedMessage) -> str:
-    """Return the last failure's reason: the consumer's, or else the broker's."""
-    if not one.failures:
-        return ""
-    last = one.failures[-1]
-    return reason_of(last.reason, last.cause)
-
-
-def plain_failed(topic: str, group: str, one: FailedMessage) -> dict[str, object]:
-    """Return a failed message in the form of the JSON output."""
-    return {
-        "topic": topic,
-        "group": group,
-        "queue": one.queue,
-        "offset": one.offset,
-        "attempts": one.attempts,
-        "deliveries": one.deliveries,
-        "when": one.when,
-        "held": one.held,
-        "state": one.state,
-        "reason": said(one),
-        "failures": [
-            {
-                "time": output.of_us(failure.time_us),
-                "attempt": failure.attempt,
-                "outcome": failure.outcome,
-                "cause": failure.cause,
-                "reason": failure.reason,
-            }
-            for failure in one.failures
-        ],
-        "message": None if one.message is None else plain(shown(one.message)),
-    }
 
 
 def listing(about: str, *, dead: bool) -> click.Command:
@@ -208,7 +176,7 @@ async def _list_rows(
         found.append(one)
     if as_json:
         for one in found:
-            output.json_line(plain_failed(topic, group, one))
+            output.json_line(plain(topic, group, one))
     else:
         what = "dead letters" if dead else "messages that wait for a retry"
         such = "such " if selects else ""
@@ -270,7 +238,7 @@ async def _show_row(
         what = "is not a dead letter of" if dead else "does not wait for a retry in"
         raise not_found(f"{topic}/{queue}/{offset} {what} group {group}")
     if as_json:
-        output.document(plain_failed(topic, group, found))
+        output.document(plain(topic, group, found))
         return
     output.details(
         [
@@ -278,7 +246,7 @@ async def _show_row(
             ("attempts", found.attempts),
             ("deliveries", found.deliveries),
             ("dead since" if dead else "next attempt",
-             "held: `ternmq retry now` delivers it" if found.held else output.iso(found.when)),
+             "held: `ternmq retry now` delivers it" if found.held else values.iso(found.when)),
         ]
     )  # fmt: skip
     click.echo()
@@ -286,7 +254,7 @@ async def _show_row(
         ("time", "attempt", "outcome", "cause", "reason"),
         [
             (
-                output.iso(output.of_us(one.time_us)),
+                values.iso(values.of_us(one.time_us)),
                 one.attempt,
                 one.outcome,
                 one.cause,

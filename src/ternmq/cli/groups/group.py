@@ -30,13 +30,12 @@ from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import Failed
 from ternmq.client.admin.admin_client import AdminClient
 from ternmq.client.declaration.policy import RetryPolicy
-from ternmq.model import specs
+from ternmq.client.forms.groups import plain
 from ternmq.model.assignments import read_assignment, write_assignment
 from ternmq.model.policies import write_retry_of
 from ternmq.model.specs import Exhausted, Expired, Mode, Start
 from ternmq.model.units import write_duration
 from ternmq.model.words import counted, verb
-from ternmq.wire.control import GroupInfo
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MODE: Final = click.Choice([one.value for one in Mode if one is not Mode.BROADCAST])
@@ -433,60 +432,3 @@ group.add_command(lag)
 group.add_command(reset)
 group.add_command(skip)
 group.add_command(replay)
-
-
-def plain(info: GroupInfo) -> dict[str, object]:
-    """Return a group in the form of the JSON output."""
-    spec = info.spec
-    return {
-        "topic": info.topic,
-        "group": info.group,
-        "mode": spec.mode.value,
-        "tags": spec.tags,
-        "filter": spec.filter,
-        "start": spec.start.value,
-        "paused": spec.paused,
-        "lease_s": spec.lease_us / 1e6,
-        "window": spec.window,
-        "concurrency": spec.concurrency,
-        "offline": list(spec.offline),
-        "expired": spec.expired.value,
-        "assign": [write_assignment(one) for one in spec.assign],
-        "retry": _plain_policy(spec.policy),
-        "members": info.members,
-        "state": "paused" if spec.paused else "running",
-        "lag": sum([one.lag for one in info.queues]),
-        "ready": sum([one.ready for one in info.queues]),
-        "leased": sum([one.leased for one in info.queues]),
-        "retrying": sum([one.waiting for one in info.queues]),
-        "dead": sum([one.dead for one in info.queues]),
-        "queues": [
-            {
-                "queue": at,
-                "floor": one.floor,
-                "cursor": one.cursor,
-                "end": one.end,
-                "owner": one.owner,
-                "lag": one.lag,
-                "leased": one.leased,
-                "ready": one.ready,
-                "waiting": one.waiting,
-                "retrying": one.waiting,
-                "dead": one.dead,
-            }
-            for at, one in enumerate(info.queues)
-        ],
-    }
-
-
-def _plain_policy(policy: specs.RetryPolicy) -> dict[str, object]:
-    return {
-        "enabled": policy.enabled,
-        "first_s": policy.first_us / 1e6,
-        "factor": policy.factor,
-        "cap_s": policy.cap_us / 1e6,
-        "jitter": policy.jitter,
-        "attempts": policy.attempts,
-        "exhausted": policy.exhausted.value,
-        "expires_s": policy.expires_us / 1e6,
-    }

@@ -21,6 +21,7 @@ from ternmq.cli.terminal.live import KEYS, TURN, Screen, Seen, every, watch
 from ternmq.cli.terminal.output import Cell
 from ternmq.cli.terminal.page import Page, Part, lay_out
 from ternmq.client.admin.admin_client import AdminClient
+from ternmq.client.forms import values
 from ternmq.model.specs import Exhausted
 from ternmq.model.words import counted, verb
 from ternmq.wire.control import GroupInfo, HoldInfo, TopicInfo
@@ -133,7 +134,7 @@ async def lag(
             speed = rates.of(found, time.monotonic())
             columns, rows = _table(found, holds, speed, by_queue=by_queue, watch=watch)
             if watch:
-                stamp = output.iso(at)
+                stamp = values.iso(at)
                 rows = [(stamp, *row) for row in rows]
                 output.table(("time", *columns), rows, header=turn == 0)
             else:
@@ -175,7 +176,7 @@ async def _live(
         found = by_backlog(found, speed)
         columns, rows = _table(found, holds, speed, by_queue=by_queue, watch=True)
         part = Part(columns, rows, _SPARE_OF_QUEUES if by_queue else spare_of(found))
-        below = f"{output.iso(datetime.fromtimestamp(time.time(), UTC))}  {KEYS}"
+        below = f"{values.iso(datetime.fromtimestamp(time.time(), UTC))}  {KEYS}"
         first, *others = list(_unasked(found).values()) or [""]
         more = f" ({counted(len(others), 'more such group')})" if others else ""
         return Page((), (part,), below, note=first + more, turn=TURN)

@@ -18,6 +18,7 @@ from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import Failed
 from ternmq.cli.terminal.problems import not_found
 from ternmq.client.admin.replay import Replayed
+from ternmq.client.forms import values
 from ternmq.model.words import counted, verb
 from ternmq.wire.control import GroupInfo
 
@@ -195,10 +196,10 @@ _CHANGED: Final = "meanwhile the group received others of these messages, or som
 
 def _show(found: Replayed, stored: tuple[datetime | None, datetime | None] | None) -> None:
     since, until = stored or (None, None)
-    from_ = f"from {output.iso(since)} " if since is not None else ""
+    from_ = f"from {values.iso(since)} " if since is not None else ""
     output.details(
         [
-            *([("stored", f"{from_}until {output.iso(until)}")] if stored else []),
+            *([("stored", f"{from_}until {values.iso(until)}")] if stored else []),
             ("delivered again", found.again),
             ("not read yet", found.unread),
             ("not kept", found.expired),

@@ -11,6 +11,7 @@ from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import ExitCode, Failed
 from ternmq.cli.terminal.output import Cell
 from ternmq.client.admin.admin_client import AdminClient
+from ternmq.client.forms import values
 from ternmq.wire.control import HoldInfo
 
 
@@ -35,7 +36,7 @@ async def list_(client: AdminClient, as_json: bool) -> None:
                 one.name,
                 one.position,
                 output.size(one.lag_bytes),
-                output.iso(output.of_us(one.moved_us)),
+                values.iso(values.of_us(one.moved_us)),
                 one.app,
                 one.note,
                 state_of(one),
@@ -101,7 +102,7 @@ def plain(one: HoldInfo) -> dict[str, object]:
         "lag_bytes": one.lag_bytes,
         "note": one.note,
         "app": one.app,
-        "created_at": output.of_us(one.created_us),
-        "moved_at": output.of_us(one.moved_us),
+        "created_at": values.of_us(one.created_us),
+        "moved_at": values.of_us(one.moved_us),
         "state": state_of(one),
     }

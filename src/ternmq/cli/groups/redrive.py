@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from ternmq.cli.commands import Command
-from ternmq.cli.groups.failed import chosen, rows_of, said
+from ternmq.cli.groups.failed import chosen, rows_of
 from ternmq.cli.groups.selection import WAYS, agreed, query_options, whole_query
 from ternmq.cli.pipeline.parts import installed
 from ternmq.cli.reach.arguments import group_argument, topic_argument
@@ -24,6 +24,7 @@ from ternmq.client.admin.failedmessage import FailedMessage
 from ternmq.client.admin.failedquery import FailedQuery
 from ternmq.client.admin.redriving import Redriven
 from ternmq.client.client import Client
+from ternmq.client.forms.failures import said
 from ternmq.model.errors import TernMQError, UnknownTopic
 from ternmq.model.words import counted, verb
 

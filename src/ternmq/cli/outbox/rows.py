@@ -21,7 +21,9 @@ from ternmq.cli.reach.connection import confirm, yes_option
 from ternmq.cli.reach.parameters import COUNT, NAME, Whole, check_one
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.problems import not_found
-from ternmq.cli.terminal.shapes import plain_body, whole
+from ternmq.cli.terminal.shapes import whole
+from ternmq.client.forms import values
+from ternmq.client.forms.messages import plain_body
 from ternmq.model.words import counted, verb
 
 if TYPE_CHECKING:
@@ -122,7 +124,7 @@ def list_(
             ("seq", "state", "tries", "written", "topic", "key", "ordering key", "error"),
             [
                 (
-                    row.seq, _state(row), row.tries, output.iso(_time(row.written_ms)), row.topic,
+                    row.seq, _state(row), row.tries, values.iso(_time(row.written_ms)), row.topic,
                     row.key, row.ordering_key, row.error,
                 )
                 for row in rows[:limit]
@@ -154,9 +156,9 @@ def show(url: str, schema: str, seq: int, as_json: bool) -> None:
         [
             ("seq", row.seq),
             ("state", _state(row)),
-            ("written at", output.iso(_time(row.written_ms))),
+            ("written at", values.iso(_time(row.written_ms))),
             ("tries", row.tries),
-            *([("next try", output.iso(_next(row)))] if _next(row) is not None else []),
+            *([("next try", values.iso(_next(row)))] if _next(row) is not None else []),
             *([("error", row.error)] if row.error else []),
             ("topic", row.topic),
             *([("queue", row.queue)] if row.queue is not None else []),
@@ -165,8 +167,8 @@ def show(url: str, schema: str, seq: int, as_json: bool) -> None:
             ("tag", row.tag),
             *[(f"header {name}", value) for name, value in row.headers.items()],
             *([("priority", row.priority)] if row.priority else []),
-            *([("due at", output.iso(_time(row.due_ms)))] if row.due_ms is not None else []),
-            *([("expires at", output.iso(_time(row.expires_ms)))]
+            *([("due at", values.iso(_time(row.due_ms)))] if row.due_ms is not None else []),
+            *([("expires at", values.iso(_time(row.expires_ms)))]
               if row.expires_ms is not None else []),
             *([("items", row.items)] if row.items > 1 else []),
             ("application id", row.id),
@@ -290,7 +292,7 @@ def _state(row: Row) -> str:
 
 
 def _time(ms: int | None) -> datetime | None:
-    return None if ms is None else output.of_us(ms * 1000)
+    return None if ms is None else values.of_us(ms * 1000)
 
 
 def _next(row: Row) -> datetime | None:

@@ -16,7 +16,8 @@ from ternmq.cli.reach.parameters import COUNT, NAME
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import ExitCode, Failed
 from ternmq.cli.terminal.problems import not_found
-from ternmq.cli.terminal.shapes import plain_body
+from ternmq.client.forms import values
+from ternmq.client.forms.messages import plain_body
 
 if TYPE_CHECKING:
     from ternmq.reliable.libraries.alchemy import AlchemyDatabase
@@ -300,7 +301,7 @@ def _since(standing: Standing) -> str | None:
     """Return since when a session is in a state that lasts; of others None."""
     if _state(standing) in {"collecting", "running", "undoing"}:
         return None
-    return output.iso(output.of_us(standing.next_ms * 1000))
+    return values.iso(values.of_us(standing.next_ms * 1000))
 
 
 def _missing(found: Session) -> str:

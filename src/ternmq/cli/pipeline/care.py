@@ -16,6 +16,7 @@ from ternmq.cli.reach import archived
 from ternmq.cli.reach.connection import confirm, connection_options, yes_option
 from ternmq.cli.reach.parameters import NAME, OFFSET, POSITIVE_DURATION
 from ternmq.cli.terminal import output
+from ternmq.client.forms import values
 from ternmq.model.words import counted, verb
 
 _SHOWN: Final = 20
@@ -204,7 +205,7 @@ def _tell_found(found: list[dict[str, Any]], *, as_json: bool) -> None:
     rows = [
         {
             "topic": one["topic"], "queue": one["queue"], "offset": one["offset"],
-            "id": one["message_id"], "stored_at": output.of_us(one["stored_us"]),
+            "id": one["message_id"], "stored_at": values.of_us(one["stored_us"]),
         }
         for one in found
     ]  # fmt: skip
@@ -214,7 +215,7 @@ def _tell_found(found: list[dict[str, Any]], *, as_json: bool) -> None:
     output.table(
         ("topic", "queue", "offset", "id", "stored at"),
         [
-            (one["topic"], one["queue"], one["offset"], one["id"], output.iso(one["stored_at"]))
+            (one["topic"], one["queue"], one["offset"], one["id"], values.iso(one["stored_at"]))
             for one in rows[:_SHOWN]
         ],
     )

@@ -12,6 +12,7 @@ from ternmq.cli.reach.connection import connection_options, where
 from ternmq.cli.reach.parameters import given
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.problems import text_of
+from ternmq.client.forms import values
 from ternmq.model.errors import Forbidden, TernMQError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def status(tables: str | None, as_json: bool, **connection: object) -> None:
         ("table", "rows", "files", "size", "commits", "first", "last", "position", "newest"),
         [
             (one.name, one.rows, one.files, output.size(one.bytes), one.commits, one.first,
-             one.last, one.position, output.iso(_time(one.stored_us)))
+             one.last, one.position, values.iso(_time(one.stored_us)))
             for one in found
         ],
         f"no tables in {folder.uri}",
@@ -74,7 +75,7 @@ def status(tables: str | None, as_json: bool, **connection: object) -> None:
 
 
 def _time(time_us: int | None) -> Any:
-    return None if time_us is None else output.of_us(time_us)
+    return None if time_us is None else values.of_us(time_us)
 
 
 def _lags(folder: Folder, broker: Broker) -> list[dict[str, Any]]:

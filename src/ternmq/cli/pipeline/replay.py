@@ -27,6 +27,7 @@ from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import Failed
 from ternmq.client.admin.replay import Replayed
 from ternmq.client.client import Client
+from ternmq.client.forms import values
 from ternmq.model.errors import Forbidden
 from ternmq.model.words import counted, verb
 from ternmq.wire.commands import Command as Request
@@ -335,8 +336,8 @@ def _show(sources: Sequence[Source], known: Mapping[Source, int]) -> None:
                 one.topic,
                 one.queue,
                 one.rows,
-                output.iso(output.of_us(one.first_us)),
-                output.iso(output.of_us(one.last_us)),
+                values.iso(values.of_us(one.first_us)),
+                values.iso(values.of_us(one.last_us)),
                 _before(one, known.get(one, 0)),
             )
             for one in sources
@@ -358,8 +359,8 @@ def _plain(sources: Sequence[Source], known: Mapping[Source, int]) -> list[dict[
             "topic": one.topic,
             "queue": one.queue,
             "messages": one.rows,
-            "first_stored_at": output.of_us(one.first_us),
-            "last_stored_at": output.of_us(one.last_us),
+            "first_stored_at": values.of_us(one.first_us),
+            "last_stored_at": values.of_us(one.last_us),
             "sent_before": _before(one, known.get(one, 0)),
         }
         for one in sources

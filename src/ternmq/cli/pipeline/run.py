@@ -32,6 +32,7 @@ from ternmq.cli.reach.parameters import POSITIVE_DURATION, PROPERTY, WHEN, check
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import Failed, Interrupted, Terminated
 from ternmq.client.connection.connecting import TOKEN
+from ternmq.client.forms import values
 from ternmq.model.printing import printable
 from ternmq.model.words import counted
 
@@ -309,7 +310,7 @@ def tell(done: Round, *, as_json: bool, spark: str = "") -> None:
             output.note(f"{one.job} failed: {printable(one.error)}")
         for line in one.outcome.findings if one.outcome else ():
             output.note(f"{one.job}: {printable(line)}")
-    began = output.of_us(done.began_us)
+    began = values.of_us(done.began_us)
     if as_json:
         output.json_line(
             {
@@ -323,7 +324,7 @@ def tell(done: Round, *, as_json: bool, spark: str = "") -> None:
         )
         return
     said = "; ".join(_said(one) for one in done.ran) or "nothing"
-    output.line(f"{output.iso(began)}  round {done.number}  {output.span(done.seconds)}  {said}")
+    output.line(f"{values.iso(began)}  round {done.number}  {output.span(done.seconds)}  {said}")
     sys.stdout.flush()
 
 

@@ -12,7 +12,7 @@ import click
 
 from ternmq.cli.reach.connection import where
 from ternmq.cli.terminal.exits import ExitCode, Failed
-from ternmq.cli.terminal.shapes import Found
+from ternmq.client.forms.messages import Found
 
 if TYPE_CHECKING:
     from ternmq.pipeline.archive.lookup import Archived, Lookup

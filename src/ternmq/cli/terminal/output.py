@@ -14,13 +14,13 @@ import secrets
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
 
+from ternmq.client.forms.values import plain
 from ternmq.model.printing import printable, printable_lines
 
 if TYPE_CHECKING:
@@ -79,14 +79,14 @@ def encoded(value: object) -> bytes:
 
 def encoded_plain(value: object) -> bytes:
     """Return a value as compact JSON; times and durations are allowed."""
-    return _encode(_plain(value))
+    return _encode(plain(value))
 
 
 def document(value: object) -> None:
     """Print one JSON document; JSON texts in it (``msgspec.Raw``) are printed unchanged."""
     mark = secrets.token_hex(16)
     texts: list[bytes] = []
-    text = msgspec.json.format(_encode(_marked(_plain(value), mark, texts)), indent=2)
+    text = msgspec.json.format(_encode(_marked(plain(value), mark, texts)), indent=2)
     for at, one in enumerate(texts):
         text = text.replace(b'"%s-%d"' % (mark.encode(), at), one, 1)
     click.echo(text.decode())
@@ -94,7 +94,7 @@ def document(value: object) -> None:
 
 def json_line(value: object) -> None:
     """Print a JSON object on its own line, without delay."""
-    click.echo(_encode(_plain(value)).decode())
+    click.echo(_encode(plain(value)).decode())
 
 
 def _marked(value: Any, mark: str, texts: list[bytes]) -> Any:
@@ -106,19 +106,6 @@ def _marked(value: Any, mark: str, texts: list[bytes]) -> Any:
         return {key: _marked(one, mark, texts) for key, one in value.items()}
     if isinstance(value, list):
         return [_marked(one, mark, texts) for one in value]
-    return value
-
-
-def _plain(value: Any) -> Any:
-    """Convert a value for JSON: times in UTC, durations in seconds."""
-    if isinstance(value, datetime):
-        return iso(value)
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
     return value
 
 
@@ -391,19 +378,6 @@ def _word(cell: Cell, *, last: bool) -> str:
 
 
 # ------------------------------------------------------------------------------------------ values
-
-
-def iso(moment: datetime | None) -> str | None:
-    """Return a time in UTC, with milliseconds."""
-    if moment is None:
-        return None
-    text = moment.astimezone(UTC).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
-
-
-def of_us(time_us: int) -> datetime:
-    """Return the time of a broker's timestamp."""
-    return datetime.fromtimestamp(time_us / 1e6, UTC)
 
 
 def span(seconds: float) -> str:

@@ -15,6 +15,7 @@ from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import ExitCode, Failed
 from ternmq.cli.terminal.problems import near, not_found
 from ternmq.client.admin.admin_client import AdminClient
+from ternmq.client.forms import values
 from ternmq.model.errors import UnknownProducerGroup
 from ternmq.model.words import counted
 from ternmq.wire.control import CheckedTransaction, ProducerGroupInfo
@@ -38,9 +39,9 @@ def print_transactions(
                 one.query_id,
                 _state(one),
                 one.rows,
-                output.iso(one.time),
+                values.iso(one.time),
                 one.attempt,
-                output.iso(one.next),
+                values.iso(one.next),
                 one.app,
                 " ".join(one.topics),
             )
@@ -59,12 +60,12 @@ def print_transaction(one: CheckedTransaction) -> None:
         pairs.append(("decided by", one.why))
     pairs += [("producer group", one.group), ("query id", one.query_id), ("app", one.app)]
     if decided:
-        pairs += [("decided at", output.iso(one.time)), ("messages", one.rows)]
+        pairs += [("decided at", values.iso(one.time)), ("messages", one.rows)]
     else:
         pairs += [
-            ("opened at", output.iso(one.time)),
+            ("opened at", values.iso(one.time)),
             ("questions asked", one.attempt),
-            ("next question", output.iso(one.next)),
+            ("next question", values.iso(one.next)),
             ("topics", " ".join(one.topics)),
             ("messages", one.rows),
             ("scheduled messages", one.due_rows),

@@ -18,6 +18,8 @@ from ternmq.cli.terminal.exits import ExitCode, Failed
 from ternmq.cli.terminal.problems import code_of, not_found, text_of
 from ternmq.client.admin.admin_client import AdminClient
 from ternmq.client.client import Client
+from ternmq.client.forms import values
+from ternmq.client.forms.scheduled import plain
 from ternmq.model.errors import AlreadyDelivered, MessageNotFound, TernMQError
 from ternmq.model.words import counted
 from ternmq.wire.control import ScheduledHour, ScheduledInfo
@@ -78,12 +80,12 @@ async def list_(
     found, more = await _next(client, topic, hours, since, until, limit)
     if as_json:
         for one in found:
-            output.json_line(_plain(one))
+            output.json_line(plain(one))
     else:
         output.table(
             ("due", "id", "application id", "key", "ordering key"),
             [
-                (output.iso(one.due_at), one.id, one.application_id, one.key, one.ordering_key)
+                (values.iso(one.due_at), one.id, one.application_id, one.key, one.ordering_key)
                 for one in found
             ],
             f"no message of {topic} is due in this time",
@@ -203,7 +205,7 @@ async def _next(
     most = max(limit, min(count, SORTED)) + 1
     found = await client.admin.scheduled_messages(topic, since=since, until=end, limit=most)
     if count > SORTED and len(found) == most:
-        before = "" if end is None else f" before {output.iso(end)}"
+        before = "" if end is None else f" before {values.iso(end)}"
         note = (
             f"more than {SORTED:,} messages are due{before}: showing the first {limit:,} of them "
             "that were sent; an earlier --until shows the next ones due"
@@ -213,15 +215,3 @@ async def _next(
     if len(found) <= limit and end == until:
         return found, ""
     return found[:limit], f"showing the first {limit:,}; there are more (--limit)"
-
-
-def _plain(one: ScheduledInfo) -> dict[str, object]:
-    return {
-        "id": one.id,
-        "due_at": one.due_at,
-        "stored_at": one.stored_at,
-        "application_id": one.application_id,
-        "key": one.key,
-        "ordering_key": one.ordering_key,
-        "queue": one.queue,
-    }

@@ -9,8 +9,8 @@ from typing import Any, Final
 import click
 
 from ternmq.cli.reach.parameters import DUE, DURATION, Whole
-from ternmq.cli.terminal import output
 from ternmq.client.content.delays import LONGEST_US, delay_level
+from ternmq.client.forms import values
 
 _LONGEST: Final = timedelta(microseconds=LONGEST_US)
 _LEVELS: Final = 18
@@ -60,7 +60,7 @@ def delay_of(
         raise click.UsageError("give only one of --delay, --at and --delay-level", context)
     if level is not None:
         return delay_level(level)
-    ahead = due_at - output.of_us(time.time_ns() // 1000) if due_at is not None else delay
+    ahead = due_at - values.of_us(time.time_ns() // 1000) if due_at is not None else delay
     if ahead is not None and ahead > _LONGEST:
         option = "--delay" if due_at is None else "--at"
         raise click.UsageError(

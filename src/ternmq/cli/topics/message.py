@@ -15,10 +15,11 @@ from ternmq.cli.reach.finding import only_queue
 from ternmq.cli.reach.parameters import COUNT, NAME, OFFSET, QUEUE, WHEN, check_one, check_span
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.problems import not_found
-from ternmq.cli.terminal.shapes import Found, Shown, details, line, plain, shown
+from ternmq.cli.terminal.shapes import details, line
 from ternmq.cli.topics.message_trace import trace
 from ternmq.cli.topics.tail import INDENT, merged
 from ternmq.client.client import Client
+from ternmq.client.forms.messages import Found, Shown, plain, shown
 from ternmq.model.errors import MessageNotFound, OffsetExpired, UnknownQueue, UnknownTopic
 
 

@@ -17,9 +17,10 @@ from ternmq.cli.reach.parameters import COUNT, NAME, check_one
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import Failed
 from ternmq.cli.terminal.problems import not_found
-from ternmq.cli.terminal.shapes import Found, shown
 from ternmq.client.client import Client
 from ternmq.client.content.causes import reason_of
+from ternmq.client.forms import values
+from ternmq.client.forms.messages import Found, shown
 from ternmq.model.errors import (
     Forbidden,
     InvalidFilter,
@@ -440,7 +441,7 @@ def _now(stands: RowStanding) -> str:
         return f"{_NOW[stands.state]}: given back" if stands.deliveries else _NOW[stands.state]
     what = _NOW.get(stands.state, stands.state)
     if stands.due:
-        since = output.iso(output.of_us(stands.retry_us))
+        since = values.iso(values.of_us(stands.retry_us))
         what = f"{_NOW['ready']}, its retry has been due since {since}"
     reason = stands.failures[-1].reason if stands.failures else ""
     return f"{what}: {reason}" if reason and stands.state in {"waiting", "held", "dead"} else what
@@ -471,9 +472,9 @@ def _show(life: Life) -> None:
             *given,
             ("place", f"{life.topic}: in no queue" if life.place is None else _text(life.place)),
             *([("state", life.state)] if life.place is None else []),
-            ("born at", output.iso(life.born_at)),
-            ("stored at", output.iso(life.stored_at)),
-            *([("due at", output.iso(life.due_at))] if life.due_at is not None else []),
+            ("born at", values.iso(life.born_at)),
+            ("stored at", values.iso(life.stored_at)),
+            *([("due at", values.iso(life.due_at))] if life.due_at is not None else []),
             ("key", life.key),
             *sent_in,
             ("kept by the broker", "yes" if life.kept else "no"),
@@ -487,7 +488,7 @@ def _show(life: Life) -> None:
     for group in groups:
         row = life.told(group)
         rows.append(
-            (group, row.get("state"), output.iso(row.get("state_time")), row.get("deliveries"),
+            (group, row.get("state"), values.iso(row.get("state_time")), row.get("deliveries"),
              row.get("attempts"), row.get("last_client"), _transaction(row, "settled_by"),
              life.now.get(group))
         )  # fmt: skip
@@ -500,7 +501,7 @@ def _show(life: Life) -> None:
         "no group receives it",
     )
     failures: list[tuple[output.Cell, ...]] = [
-        (group, output.iso(one["time"]), one["attempt"], one["outcome"], one["cause"],
+        (group, values.iso(one["time"]), one["attempt"], one["outcome"], one["cause"],
          reason_of(one["reason"], one["cause"]))
         for group in groups for one in life.told(group).get("failures") or ()
     ]  # fmt: skip

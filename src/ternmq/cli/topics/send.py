@@ -20,12 +20,13 @@ from ternmq.cli.reach.parameters import POSITIVE_DURATION, PROPERTY, QUEUE, Whol
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import ExitCode, Failed
 from ternmq.cli.terminal.problems import text_of as text_of_error
-from ternmq.cli.terminal.shapes import message_of, no_constant
 from ternmq.cli.topics.due import delay_of, due_options
 from ternmq.cli.topics.lines import line_batches
 from ternmq.client.client import Client
 from ternmq.client.content.codecs import JSON, TEXT
 from ternmq.client.content.message import Message, Receipt
+from ternmq.client.forms import values
+from ternmq.client.forms.messages import message_of, no_constant
 from ternmq.model.errors import ConnectionLost, SendTimeout, TernMQError
 from ternmq.model.specs import MAX_LEVELS
 from ternmq.model.words import counted, verb
@@ -330,7 +331,7 @@ class Results:
 def _place_of(receipt: Receipt) -> str:
     """Return where a message is stored, as text; a scheduled one is in no queue."""
     if receipt.due_at is not None and receipt.offset is None:
-        return f"{receipt.topic} (scheduled, due at {output.iso(receipt.due_at)})"
+        return f"{receipt.topic} (scheduled, due at {values.iso(receipt.due_at)})"
     offset = "?" if receipt.offset is None else receipt.offset
     return f"{receipt.topic}/{receipt.queue}/{offset}"
 

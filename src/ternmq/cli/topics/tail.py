@@ -17,9 +17,10 @@ from ternmq.cli.reach.arguments import topic_argument
 from ternmq.cli.reach.connection import connection_told, reads_broker
 from ternmq.cli.reach.parameters import OFFSET, QUEUE, WHEN, unchangeable
 from ternmq.cli.terminal import output
-from ternmq.cli.terminal.shapes import line, plain
+from ternmq.cli.terminal.shapes import line
 from ternmq.client.client import Client
 from ternmq.client.consumer.delivery import Delivery
+from ternmq.client.forms.messages import plain
 from ternmq.model.errors import MessageNotFound, OffsetExpired, UnknownQueue
 
 _COUNT: Final = 10

@@ -21,6 +21,7 @@ from ternmq.cli.reach.parameters import (
 )
 from ternmq.cli.terminal import output
 from ternmq.client.admin.admin_client import AdminClient
+from ternmq.client.forms import topics as forms
 from ternmq.model.specs import MAX_LEVELS, Durability
 from ternmq.model.units import write_duration
 from ternmq.model.words import counted
@@ -131,7 +132,7 @@ async def list_(client: AdminClient, as_json: bool) -> None:
     """List the topics on which this app has a right."""
     found = await client.admin.topics()
     if as_json:
-        output.document([_plain(one) for one in found])
+        output.document([forms.plain(one) for one in found])
         return
     output.table(
         ("topic", "queues", "kind", "durability", "retention", "messages", "groups", "scheduled"),
@@ -142,7 +143,7 @@ async def list_(client: AdminClient, as_json: bool) -> None:
                 _kind_of(one),
                 one.spec.durability.value,
                 write_duration(one.spec.retention_us),
-                messages_kept(one),
+                forms.messages_kept(one),
                 len(one.groups),
                 one.scheduled,
             )
@@ -161,7 +162,7 @@ async def show(client: AdminClient, topic: str, as_json: bool) -> None:
     """Show the settings, queues and groups of a topic."""
     info = await client.admin.topic(topic)
     if as_json:
-        output.document(_plain(info))
+        output.document(forms.plain(info))
         return
     spec = info.spec
     output.details(
@@ -271,7 +272,7 @@ async def set_(client: AdminClient, topic: str, **changes: Any) -> None:
 async def delete(client: AdminClient, topic: str, yes: bool) -> None:
     """Delete a topic with all its messages and groups."""
     info = await client.admin.topic(topic)
-    parts = [counted(messages_kept(info), "message")]
+    parts = [counted(forms.messages_kept(info), "message")]
     if info.scheduled:
         parts.append(counted(info.scheduled, "scheduled message"))
     if info.groups:
@@ -286,11 +287,6 @@ async def delete(client: AdminClient, topic: str, yes: bool) -> None:
     output.note(f"deleted {lost}")
 
 
-def messages_kept(info: TopicInfo) -> int:
-    """Return the number of messages that a topic keeps."""
-    return sum([one.next - one.first for one in info.queues])
-
-
 def _kind_of(info: TopicInfo) -> str:
     """Return the kind of a topic: broadcast, ordered, with so many levels, or plain."""
     if info.spec.broadcast:
@@ -298,27 +294,3 @@ def _kind_of(info: TopicInfo) -> str:
     if info.spec.ordered:
         return "ordered"
     return "plain" if info.spec.levels == 1 else counted(info.spec.levels, "level")
-
-
-def _plain(info: TopicInfo) -> dict[str, object]:
-    spec = info.spec
-    return {
-        "topic": spec.name,
-        "number": info.number,
-        "ordered": spec.ordered,
-        "durability": spec.durability.value,
-        "retention_s": spec.retention_us / 1e6,
-        "keep_until_consumed": spec.keep_until_consumed,
-        "ignore_ordering_keys": spec.ignore_ordering_keys,
-        "levels": spec.levels,
-        "expires_s": spec.expires_us / 1e6,
-        "broadcast": spec.broadcast,
-        "messages": messages_kept(info),
-        "scheduled": info.scheduled,
-        "queues": [
-            {"queue": at, "first": one.first, "next": one.next}
-            for at, one in enumerate(info.queues)
-        ],
-        "groups": info.groups,
-        "instances": info.instances,
-    }

@@ -15,6 +15,7 @@ from ternmq.cli.terminal.problems import near, not_found
 from ternmq.cli.topics import checked
 from ternmq.client.admin.admin_client import AdminClient
 from ternmq.client.client import Client
+from ternmq.client.forms import values
 from ternmq.model.errors import Forbidden
 from ternmq.model.words import counted
 from ternmq.wire.control import (
@@ -143,8 +144,8 @@ def _print_undecided(found: Transactions) -> None:
                 one.app,
                 one.rows,
                 output.size(one.bytes),
-                output.iso(output.of_us(one.opened_us)),
-                output.iso(output.of_us(one.expires_us)),
+                values.iso(values.of_us(one.opened_us)),
+                values.iso(values.of_us(one.expires_us)),
                 " ".join(one.topics),
             )
             for one in found.undecided
@@ -156,7 +157,7 @@ def _print_undecided(found: Transactions) -> None:
 def _print_writers(found: Transactions) -> None:
     output.table(
         ("writer", "app", "last active", "batch", "decided", "rows", "decision"),
-        [(one.writer, one.app, output.iso(output.of_us(one.last_us)), *_cells(one.newest))
+        [(one.writer, one.app, values.iso(values.of_us(one.last_us)), *_cells(one.newest))
          for one in found.writers],
         spare=("app", "rows", "last active", "decided"),
     )  # fmt: skip
@@ -272,7 +273,7 @@ def _not_undecided(found: Transactions, batch: int) -> Failed:
 def _cells(newest: DecisionInfo | None) -> tuple[output.Cell, ...]:
     if newest is None:
         return (None, None, None, None)
-    decided = output.iso(output.of_us(newest.decided_us))
+    decided = values.iso(values.of_us(newest.decided_us))
     return (newest.batch_id, decided, newest.rows, _outcome(newest))
 
 
@@ -290,8 +291,8 @@ def plain(one: TransactionInfo) -> dict[str, object]:
         "batches": one.batches,
         "rows": one.rows,
         "bytes": one.bytes,
-        "opened_at": output.of_us(one.opened_us),
-        "ends_at": output.of_us(one.expires_us),
+        "opened_at": values.of_us(one.opened_us),
+        "ends_at": values.of_us(one.expires_us),
     }
 
 
@@ -301,7 +302,7 @@ def plain_writer(one: WriterInfo) -> dict[str, object]:
     return {
         "writer": one.writer,
         "app": one.app,
-        "last_active_at": output.of_us(one.last_us),
+        "last_active_at": values.of_us(one.last_us),
         "decisions": one.decisions,
         "highest_committed": one.highest,
         "newest": None
@@ -310,6 +311,6 @@ def plain_writer(one: WriterInfo) -> dict[str, object]:
             "batch": newest.batch_id,
             "decision": _outcome(newest),
             "rows": newest.rows,
-            "decided_at": output.of_us(newest.decided_us),
+            "decided_at": values.of_us(newest.decided_us),
         },
     }
