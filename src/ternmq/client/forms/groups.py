@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ternmq.model import specs
 from ternmq.model.assignments import write_assignment
 from ternmq.wire.control import GroupInfo
@@ -24,7 +26,7 @@ def plain(info: GroupInfo) -> dict[str, object]:
         "offline": list(spec.offline),
         "expired": spec.expired.value,
         "assign": [write_assignment(one) for one in spec.assign],
-        "retry": _plain_policy(spec.policy),
+        "retry": policy(spec.policy),
         "members": info.members,
         "state": "paused" if spec.paused else "running",
         "lag": sum([one.lag for one in info.queues]),
@@ -51,7 +53,8 @@ def plain(info: GroupInfo) -> dict[str, object]:
     }
 
 
-def _plain_policy(policy: specs.RetryPolicy) -> dict[str, object]:
+def policy(policy: specs.RetryPolicy) -> dict[str, Any]:
+    """Return a retry policy in the form of JSON."""
     return {
         "enabled": policy.enabled,
         "first_s": policy.first_us / 1e6,
