@@ -21,6 +21,7 @@ from ternmq.client.content.codecs import Codecs
 from ternmq.client.declaration.source import Source
 from ternmq.model.errors import (
     ConnectionLost,
+    LeaseExpired,
     TernMQError,
     UnknownCommand,
     UnknownGroup,
@@ -179,8 +180,12 @@ class Detached:
             asked = bodies.Settle(
                 topic, group, queue, epoch, lease, outcome, spans, delay_us, reason
             )
-            body = await self._session.ask(Command.SETTLE, bodies.pack_settle(asked))
-            for start, stop in bodies.unpack_settled(body).refused:
+            try:
+                body = await self._session.ask(Command.SETTLE, bodies.pack_settle(asked))
+                refused = bodies.unpack_settled(body).refused
+            except LeaseExpired:  # all of them
+                refused = spans
+            for start, stop in refused:
                 over.update((queue, epoch, lease, one) for one in range(start, stop))
         return [place[1:] not in over for place in places]
 

@@ -39,6 +39,7 @@ KEEP_ALIVE_S: Final = 15.0
 SWEEP_S: Final = 5.0
 _QUERY_FIELDS: Final = 100
 _HEADERS: Final = {
+    "Server": "ternmq",
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",

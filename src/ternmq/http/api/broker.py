@@ -25,7 +25,7 @@ _PAGE: Final = (
 
 
 class App(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Grants of an app, each as text: ``produce orders``, ``consume orders billing``."""
+    """Grants of an app, each as text: ``produce:orders``, ``consume:orders:billing``."""
 
     grants: list[str]
     owner: str = ""
