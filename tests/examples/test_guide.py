@@ -75,7 +75,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def ports() -> dict[str, str]:
     """Return which ports stand for those that the pages name."""
-    return {shown: str(free_port()) for shown in ("7117", "7118", "7217", "7218", "8000")}
+    return {shown: str(free_port()) for shown in ("7117", "7118", "7119", "7217", "7218", "8000")}
 
 
 @pytest.mark.timeout(300)  # a page may start many programs, on a machine that does much else

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tests.pages import api, core, errors, metrics, spark, tables
+from tests.pages import api, core, errors, http, metrics, spark, tables
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 _MARK: Final = re.compile(
@@ -17,6 +17,7 @@ _MARK: Final = re.compile(
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "reference/errors.md": errors.page,
     "reference/broker-tables.md": core.page,
+    "reference/http.md": http.page,
     "reference/spark-options.md": spark.page,
     "reference/api/ternmq.md": api.ternmq_page,
     "reference/api/sync.md": api.sync_page,

@@ -204,7 +204,8 @@ def _problem(error: TernMQError, request_id: str) -> web.Response:
         headers["Retry-After"] = str(problems.RETRY_AFTER_S)
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = ", ".join(sorted(error.allowed))
-    return web.Response(body=msgspec.json.encode(told), status=told["status"], headers=headers)
+    body = msgspec.json.encode(told) + b"\n"
+    return web.Response(body=body, status=told["status"], headers=headers)
 
 
 def _of_web(request: web.Request, error: web.HTTPException) -> TernMQError:

@@ -155,8 +155,10 @@ class Answer:
     content_type: str = JSON
 
     def data(self) -> bytes:
-        """Return the bytes of the body."""
-        return msgspec.json.encode(values.plain(self.value)) if self.body is None else self.body
+        """Return the bytes of the body; JSON ends with a line break, for terminals."""
+        if self.body is not None:
+            return self.body
+        return msgspec.json.encode(values.plain(self.value)) + b"\n"
 
 
 Handler = Callable[[Call], Awaitable[Answer]]
