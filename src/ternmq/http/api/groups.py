@@ -104,6 +104,8 @@ def _stated(asked: Create | Change | Retry) -> dict[str, Any]:
 async def list_(call: Call) -> Answer:
     """GET the groups of a topic on which the caller has a right."""
     found = await call.client.admin.groups(call.path["topic"])
+    if not found:
+        await call.client.admin.topic(call.path["topic"])  # refused if there is none
     return page([forms.plain(one) for one in found], call.given, "group")
 
 
