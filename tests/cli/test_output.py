@@ -11,6 +11,7 @@ from rich.console import Console
 from ternmq.cli.reach.parameters import ranges_of, read_ahead, read_due, read_when
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.percentiles import percentile
+from ternmq.client.forms import values
 from ternmq.model.printing import printable
 
 
@@ -36,8 +37,8 @@ def test_sizes(count: int, text: str) -> None:
 
 def test_times_are_utc() -> None:
     moment = datetime.fromisoformat("2026-01-31T14:30:00.123456+02:00")
-    assert output.iso(moment) == "2026-01-31T12:30:00.123Z"
-    assert output.iso(None) is None
+    assert values.iso(moment) == "2026-01-31T12:30:00.123Z"
+    assert values.iso(None) is None
 
 
 def test_a_table_for_awk(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ do, and exits with a documented status; no command shows a traceback.
 
 Reading order: ``commands`` (the list of commands, imported when called), ``main`` (how they end),
 ``reach`` (which broker, signals, pipes), ``terminal`` (terminals, pipes, JSON), then any of
-``topics``, ``groups``, ``outbox``, ``broker``, ``pipeline``, ``worker`` and ``demo``.
+``topics``, ``groups``, ``outbox``, ``broker``, ``pipeline``, ``worker``, ``http`` and ``demo``.
 ``reference`` makes the reference page, ``completion`` completes words for shells.
 
 Invariants: results are on standard output, everything else on standard error; rich is imported only

@@ -35,7 +35,7 @@ SHELL: Final = "Command line"
 TABLE: Final[Mapping[str, Entry]] = {
     "dev": Entry(RUN, "broker.server:dev", "Run a broker for development."),
     "serve": Entry(RUN, "broker.server:serve", "Run a broker until SIGTERM."),
-    "http": Entry(RUN, "broker.http:http", "Run an HTTP server in front of a broker."),
+    "http": Entry(RUN, "http:http", "Run an HTTP server in front of a broker."),
     "worker": Entry(RUN, "worker.worker:worker", "Run the handlers that are declared on a client."),
     "apply": Entry(
         RUN, "broker.apply:apply", "Create and change topics and groups as declared on a client."

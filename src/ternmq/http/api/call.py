@@ -15,8 +15,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from ternmq.client.client import Client
-from ternmq.client.detached import Detached
 from ternmq.client.forms import values
+from ternmq.http.api.detached import Detached
 from ternmq.http.api.problems import UnsupportedType
 from ternmq.model.errors import InvalidRequest, TernMQError
 from ternmq.model.units import TRUTHS, read_duration

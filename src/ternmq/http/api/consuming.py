@@ -9,10 +9,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from ternmq.client.detached import Held, Place
 from ternmq.client.forms import messages as forms
 from ternmq.http.api import receipts
 from ternmq.http.api.call import Answer, Call, Route, outcome_of
+from ternmq.http.api.detached import Held, Place
 from ternmq.model.errors import InvalidRequest, LeaseExpired, TernMQError
 from ternmq.model.units import read_duration
 from ternmq.record.fact.facts import Outcome

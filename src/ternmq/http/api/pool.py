@@ -17,8 +17,8 @@ from typing import Final
 
 from ternmq.client.client import Client, session_of
 from ternmq.client.connection.connecting import options_of
-from ternmq.client.detached import Detached
 from ternmq.http.api.credentials import Credential
+from ternmq.http.api.detached import Detached
 from ternmq.model.errors import Busy, ShuttingDown, Unauthenticated
 
 MOST: Final = 900

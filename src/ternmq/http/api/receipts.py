@@ -20,7 +20,7 @@ from typing import Final
 
 from google_crc32c import value as crc32c
 
-from ternmq.client.detached import Place
+from ternmq.http.api.detached import Place
 from ternmq.model.errors import InvalidRequest
 
 _VERSION: Final = 1

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ternmq.client.detached import Place
 from ternmq.http.api import receipts
+from ternmq.http.api.detached import Place
 from ternmq.model.errors import InvalidRequest
 
 u16, u32, u64 = (st.integers(0, (1 << bits) - 1) for bits in (16, 32, 64))

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-from ternmq.client.admin.admin import Admin
 from ternmq.client.connection.session import Session
 from ternmq.client.consumer.chunk import chunks_of
 from ternmq.client.consumer.delivery import Delivery
@@ -29,7 +28,7 @@ from ternmq.model.errors import (
 )
 from ternmq.model.specs import SubscriptionSpec
 from ternmq.record.fact.facts import Outcome
-from ternmq.wire import bodies
+from ternmq.wire import bodies, control
 from ternmq.wire.bodies import LastFailure
 from ternmq.wire.commands import Command
 
@@ -104,7 +103,9 @@ class Detached:
     async def _join(self, topic: str, group: str) -> SubscriptionSpec:
         spec = self._joined.get((topic, group))
         if spec is None:
-            spec = await Admin(self._session).join_group(Source(topic, group))
+            asked = Source(topic, group).join()
+            joined = await self._session.control(Command.GROUP_JOIN, asked, control.GroupJoined)
+            spec = joined.spec
             self._joined[topic, group] = spec
         return spec
 
