@@ -198,6 +198,7 @@ class Consumer:
         assert session is not None
         most = chance.randint(1, self.most)
         max_bytes = chance.choice((None, None, None, 300))
+        detached_us = chance.randint(1000, 400_000) if chance.random() < 0.1 else 0
         reply = world.command(
             lambda: world.broker.pull(
                 world.now_us(),
@@ -207,6 +208,7 @@ class Consumer:
                 most,
                 max_bytes,
                 at_once=at_once_of(session),
+                detached_us=detached_us,
             )
         )
         if isinstance(reply, UnknownSession):
@@ -226,6 +228,7 @@ class Consumer:
                     1 << 20,
                     world.now_us() + 20_000,
                     at_once_of(session),
+                    detached_us,
                 )
             )
             if isinstance(token, int):

@@ -14,7 +14,7 @@ from typing import Final
 
 from ternmq.broker.group.failedrows import HELD_US
 from ternmq.broker.group.given import MOST_SPANS
-from ternmq.broker.group.lease import LEASE_BITS
+from ternmq.broker.group.lease import DETACHED, LEASE_BITS
 from ternmq.broker.group.progress import Progress
 from ternmq.journal.log.scan import RawRecord
 from ternmq.model.specs import Exhausted, Mode, SubscriptionSpec, TopicSpec
@@ -492,7 +492,7 @@ class Reference:
             raise Violation(f"{where}: no such group")
         topic = self.topics[fact.topic]
         subscription = topic.subscriptions[fact.group]
-        if fact.session not in self.sessions:
+        if fact.session not in self.sessions and fact.session != DETACHED:
             raise Violation(f"{where}: no session {fact.session}")
         self.levels.pulled(where, record, fact, topic)
         self.instances.pulled(where, fact.group, fact.topic, fact.session)
@@ -502,7 +502,7 @@ class Reference:
         if mode.locks_queues:
             self._check_locked(where, record, group, fact)
         if subscription.spec.offline or subscription.spec.concurrency:
-            joined, of = self.sessions[fact.session], (fact.group, fact.topic)
+            joined, of = self.sessions.get(fact.session), (fact.group, fact.topic)
             groups = [one for key, one in self.groups.items() if key[:2] == of]
             check_allowance(where, fact, subscription.spec, joined, groups, self.count)
         fresh: set[int] = set()
@@ -812,12 +812,7 @@ class Reference:
                     raise Violation(f"{where}: a transaction's lease ends by {cause.name}")
                 self.count("taken out of a transaction behind a row of its key")
                 return
-            if lease.session not in self.sessions:
-                if cause is Cause.SESSION:
-                    raise Violation(f"{where}: session {lease.session} left, and an attempt counts")
-                self.count("given back behind the end of its session")
-                if record.epoch != self.left[lease.session]:
-                    self.count("given back after a start")
+            self._check_holder(where, record, cause, lease.session)
             self.count(f"lease ended by {cause.name.lower()}")
         elif cause is Cause.KEY:
             if lease is None or fact.outcome is not Outcome.RELEASED:
@@ -825,6 +820,19 @@ class Reference:
             self.count("released behind a failed row of its key")
         elif cause in (Cause.TIME, Cause.SESSION, Cause.DRAIN):
             raise Violation(f"{where}: cause {cause.name} in a settle")
+
+    def _check_holder(self, where: str, record: RawRecord, cause: Cause, session: int) -> None:
+        """A lease ends with its own session only, and a detached one with none."""
+        if session == DETACHED:
+            if cause in (Cause.SESSION, Cause.DRAIN):
+                raise Violation(f"{where}: a detached lease ends by {cause.name}")
+            self.count(f"detached lease ended by {cause.name.lower()}")
+        elif session not in self.sessions:
+            if cause is Cause.SESSION:
+                raise Violation(f"{where}: session {session} left, and an attempt counts")
+            self.count("given back behind the end of its session")
+            if record.epoch != self.left[session]:
+                self.count("given back after a start")
 
     def _operated(
         self, where: str, record: RawRecord, fact: Settled, offset: int, row: Row | None

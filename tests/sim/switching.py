@@ -97,7 +97,7 @@ def check_allowance(
     where: str,
     fact: Pulled,
     spec: SubscriptionSpec,
-    joined: Joined,
+    joined: Joined | None,
     groups: Iterable[RefGroup],
     count: Callable[[str], None],
 ) -> None:
@@ -107,7 +107,7 @@ def check_allowance(
         where: Of the record.
         fact: A pull that is not applied yet.
         spec: The settings of the group.
-        joined: The session.
+        joined: The session; None: its lease is detached, and the record does not say whose it was.
         groups: The queues of the group.
         count: Counts what was reached.
 
@@ -116,11 +116,13 @@ def check_allowance(
     """
     if not fact.leased:
         return
-    for entry in spec.offline:
+    entries = () if joined is None else spec.offline
+    for entry in entries:
+        assert joined is not None
         app, slash, client = entry.rpartition("/")
         if fnmatchcase(joined.client, client) and (not slash or fnmatchcase(joined.app, app)):
             raise Violation(f"{where}: {joined.client} is switched off by {entry}")
-    if spec.offline:
+    if spec.offline and joined is not None:
         count("delivered beside a client that is switched off")
     if not spec.concurrency:
         return

@@ -14,9 +14,9 @@ LEASE_LIMIT: Final = 1 << LEASE_BITS
 EPOCH_LIMIT: Final = 1 << 64 - LEASE_BITS
 """An epoch below this fits into a lease id, which is u64 in STATE."""
 
-DETACHED: Final = 0
-"""Session of a lease that belongs to no session: it ends by time or by its settles only. Sessions
-are numbered from 1."""
+DETACHED: Final = (1 << 32) - 1
+"""Session of a detached lease, which belongs to no session: it ends by time or by its settles only.
+Sessions are numbered from 1; 0 stands for transactions."""
 LENT_UNTIL_US: Final = 1 << 62
 """End of a lease that belongs to a transaction: it has epoch 0 and the transaction's number."""
 

@@ -16,6 +16,7 @@ from typing import Final
 from ternmq.broker.clock.timers import Timer
 from ternmq.broker.delivery.leases import Leases
 from ternmq.broker.delivery.pulls import Delivery
+from ternmq.broker.group.lease import DETACHED
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.record.fact.facts import Cause
@@ -84,10 +85,11 @@ class Drains:
         """Continue with the sessions that had left when the broker stopped.
 
         0 is no session: such leases belong to transactions, and end with their decisions only.
+        Detached leases end by time.
         """
         sessions = self._views.sessions.by_number
         for number in sorted(self._views.figures.by_session):
-            if number and number not in sessions:
+            if number not in {0, DETACHED} and number not in sessions:
                 self.begin(now_us, number)
 
     def step(self, now_us: int, due_us: int, drain: Drain, budget: int) -> int:
