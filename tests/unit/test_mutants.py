@@ -113,7 +113,8 @@ def test_tests_that_mutants_name_are_there():
     for node in named:
         path, _, function = node.partition("::")
         tree = ast.parse((ROOT / path).read_text())
-        names = {one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)}
+        kinds = ast.FunctionDef | ast.AsyncFunctionDef
+        names = {one.name for one in ast.walk(tree) if isinstance(one, kinds)}
         assert function.partition("[")[0] in names, node
 
 
