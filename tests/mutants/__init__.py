@@ -7,11 +7,10 @@ patch to the copy and runs the simulator there. A mutant that is not caught in t
 of the simulator, not of the broker: mend `tests/sim`, never the patch.
 
 What the simulator does not contain (the reliable component works on an application's database) is
-found by a test: the field ``Test:`` names it as pytest does. `make test` runs it on the tree as it
-is.
+found by a test: the field ``Test:`` names it as pytest does.
 
-The unpatched tree is run as well, as the control: if the simulator complains there, a "caught"
-says nothing.
+The unpatched tree is run as well, as the control, with the simulator and with the tests that are
+named: if one of them complains there, a "caught" says nothing.
 
 Reading order: ``patch`` (reading, applying and making diffs), ``trial`` (one mutant, one run),
 ``report`` (the table and ``results.json``), ``__main__``.
