@@ -13,7 +13,8 @@ The unpatched tree is run as well, as the control, with the simulator and with t
 named: if one of them complains there, a "caught" says nothing.
 
 Reading order: ``patch`` (reading, applying and making diffs), ``trial`` (one mutant, one run),
-``report`` (the table and ``results.json``), ``__main__``.
+``report`` (the table and ``results.json``), ``__main__``. ``README.md`` lists those of the
+reliable component, with the run that is in ``results-reliable.json``.
 
 A new mutant: change a copy of the tree by hand, ``git diff`` into ``NN-name.patch``, write the
 comment block above it. When the source has moved on and a patch no longer applies: ``python -m

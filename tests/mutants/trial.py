@@ -72,7 +72,7 @@ def copy_tree(root: Path, to: Path) -> None:
         shutil.copytree(
             root / folder,
             to / folder,
-            ignore=shutil.ignore_patterns("__pycache__", "*.pyc", "results.json"),
+            ignore=shutil.ignore_patterns("__pycache__", "*.pyc", "results*.json"),
         )
     if (root / SETTINGS).exists():
         shutil.copy(root / SETTINGS, to / SETTINGS)
