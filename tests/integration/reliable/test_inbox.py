@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -490,6 +491,28 @@ def test_rows_are_removed_after_their_time(inbox, shop_engine) -> None:
     assert remembered(shop_engine) == []
 
 
+@pytest.mark.parametrize("days", [-30, 30])
+def test_how_long_a_message_is_kept_does_not_depend_on_the_clock_of_the_process(
+    inbox, shop_engine, monkeypatch, days
+) -> None:
+    now_s, now_ns = time.time, time.time_ns
+    wrong_s = days * 24 * 3600
+    monkeypatch.setattr(time, "time", lambda: now_s() + wrong_s)
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns() + wrong_s * 1_000_000_000)
+
+    @idempotent(inbox)
+    def handle(order: object, session: Session) -> None:
+        session.execute(EFFECT, {"id": "order-7"})
+
+    handle(None, Message("order-7"))
+    assert inbox.clean() == 0
+    handle(None, Message("order-7"))
+    assert effects(shop_engine) == ["order-7"]
+    monkeypatch.undo()
+    assert inbox.clean() == 0
+    assert inbox.clean(now_ms=(round(now_s()) + 8 * 24 * 3600) * 1000) == 1
+
+
 def test_many_rows_are_removed_a_thousand_at_a_time(inbox, shop_engine) -> None:
     digits = "(SELECT 0 AS d " + " ".join(f"UNION SELECT {n}" for n in range(1, 10)) + ")"
     with shop_engine.begin() as connection:
@@ -660,15 +683,14 @@ def test_what_a_handler_sends_is_part_of_its_transaction(
         file_inbox(tmp_path) as (engine, inbox),
         Outbox(client, engine, compensate=False) as outbox,
     ):
-        attempts = []
+        attempts, pending = [], []
 
         @client.handler("orders", group="billing", retry=ternmq.RetryPolicy(first=0.01, jitter=0))
         @idempotent(inbox)
         def bill(order: int, session: Session, delivery: ternmq.sync.Delivery) -> None:
             attempts.append(delivery.attempt)
             session.execute(EFFECT, {"id": f"{order}"})
-            receipt = client.send("invoices", f"{order} {delivery.attempt}")
-            assert receipt.pending
+            pending.append(client.send("invoices", f"{order} {delivery.attempt}").pending)
             if delivery.attempt == 1:
                 raise Failed
 
@@ -681,7 +703,7 @@ def test_what_a_handler_sends_is_part_of_its_transaction(
                 assert bodies(client, "invoices") == [b"7 2"]
         finally:
             logging.getLogger("ternmq").disabled = False
-        assert attempts == [1, 2]
+        assert (attempts, pending) == ([1, 2], [True, True])
         assert effects(engine) == ["7"]
 
 

@@ -22,6 +22,7 @@ from ternmq.reliable.database.tables import TABLES, VERSIONS, filled, statements
 _NEEDED: Final = (
     "by_writer, written_ms, id, topic, message_key, ordering_key, tag, content_type, priority, body"
 )
+_INBOX: Final = "consumer, id, until_ms"
 _SEQUENCE: Final = "consumer, session, size, state, stored, step, tries, turn, since_ms, next_ms"
 _ITEM: Final = "consumer, session, number, id, message_key, tag, content_type, body"
 _RIGHTS: Final = {
@@ -36,6 +37,11 @@ _RIGHTS: Final = {
         f"INSERT INTO {{outbox}} ({_NEEDED}) SELECT {_NEEDED} FROM {{outbox}} WHERE 1 = 0",
         "UPDATE {outbox} SET tries = 0 WHERE 1 = 0",
         "DELETE FROM {outbox} WHERE 1 = 0",
+    ),
+    "inbox": (
+        f"INSERT INTO {{inbox}} ({_INBOX}) SELECT {_INBOX} FROM {{inbox}} WHERE 1 = 0",
+        "UPDATE {inbox} SET result = NULL WHERE 1 = 0",
+        "DELETE FROM {inbox} WHERE 1 = 0",
     ),
     "sequence": (
         f"INSERT INTO {{sequence}} ({_SEQUENCE}) SELECT {_SEQUENCE} FROM {{sequence}} WHERE 1 = 0",
