@@ -31,7 +31,7 @@ _RENEWED: Final = 0.3
 """Share of a lease after which it is renewed, as in the component."""
 
 
-class Orders(msgspec.Struct, frozen=True, kw_only=True):
+class Orders(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """What a member does.
 
     Attributes:
@@ -141,7 +141,7 @@ class Member:
             client, self._engine, compensate=orders.compensate, resend_after=orders.resend_after
         )
         outbox.observe(self._stopper.observe)
-        with _lease_of(orders.lease_s):
+        with lease_of(orders.lease_s):
             outbox.start()
         writers = [
             threading.Thread(target=self._write, args=(client,), name=f"writer-{number}")
@@ -204,7 +204,7 @@ class Member:
             return
 
 
-def _lease_of(seconds: float) -> ExitStack:
+def lease_of(seconds: float) -> ExitStack:
     """Have the outbox that starts meanwhile take a shorter lease: tests wait for its end."""
     stack = ExitStack()
     if seconds:
