@@ -18,7 +18,7 @@ from tests import coordinators
 from tests.black_box.process import DEADLINE, wait_until
 
 ROOT = Path(__file__).parents[2]
-ROWS = 30_000
+ROWS = 100_000
 TABLES = ("numbers", "copies", "progress", "runs", "ternmq_lease", "ternmq_schema",
           "ternmq_outbox", "ternmq_inbox")  # fmt: skip
 
@@ -31,7 +31,15 @@ def postgresql() -> Iterator[coordinators.Server]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module")
+def mariadb() -> Iterator[coordinators.Server]:
+    with coordinators.mariadb() as server:
+        if server is None:
+            pytest.skip("needs MariaDB")
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sa.Engine]:
     url = f"sqlite:///{tmp_path}/shop.db"
     if request.param != "sqlite":

@@ -8,7 +8,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -184,11 +184,15 @@ class Crew:
 
 
 class Nursery:
-    """The process that forks members."""
+    """The process that forks members.
 
-    def __init__(self) -> None:
+    Args:
+        before: Words that go before its command.
+    """
+
+    def __init__(self, before: Sequence[str] = ()) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fault.reliable.nursery"],
+            [*before, sys.executable, "-m", "tests.fault.reliable.nursery"],
             cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             start_new_session=True,
         )  # fmt: skip
@@ -212,9 +216,9 @@ def _open(stream: IO[str] | None) -> IO[str]:
 
 
 @contextmanager
-def nursery() -> Iterator[Nursery]:
-    """Run a nursery."""
-    made = Nursery()
+def nursery(before: Sequence[str] = ()) -> Iterator[Nursery]:
+    """Run a nursery; ``before``: words that go before its command."""
+    made = Nursery(before)
     try:
         yield made
     finally:

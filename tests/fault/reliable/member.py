@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -87,8 +88,9 @@ class Notes:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def say(self, what: str, *, synced: bool = False, **more: object) -> None:
-        """Write a line."""
-        os.write(self._file, json.dumps({"what": what, **more}).encode() + b"\n")
+        """Write a line, with the time by the clock that all processes have in common."""
+        line = {"what": what, "at": round(time.monotonic(), 3), **more}
+        os.write(self._file, json.dumps(line).encode() + b"\n")
         if synced:
             os.fdatasync(self._file)
 

@@ -148,10 +148,15 @@ def test_other_ways_to_give_a_transaction(client, engine, make, how) -> None:
 def test_a_connection_that_is_lost_leaves_its_own_error(client, engine, make) -> None:
     """The hook for its rollback asked the connection for more, and hid what had happened."""
     outbox = make()
-    with pytest.raises(Undo), engine.connect() as connection, connection.begin():
-        client.send("orders", b"1", within=connection)
-        connection.invalidate()
-        raise Undo
+
+    def lose() -> None:
+        with engine.connect() as connection, connection.begin():
+            client.send("orders", b"1", within=connection)
+            connection.invalidate()
+            raise Undo
+
+    with pytest.raises(Undo):
+        lose()
     with engine.connect() as connection, connection.begin():
         client.send("orders", b"2", within=connection)
     outbox.flush()

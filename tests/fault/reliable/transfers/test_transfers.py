@@ -130,7 +130,7 @@ def test_money_over_three_stages(kind, servers, broker, forks, tmp_path):
         here.ready()
         first = time.monotonic()
         for number, (who, where) in enumerate(plan):
-            wait_for_turn(first + number * EVERY_S)
+            wait_for_turn(here, first + number * EVERY_S)
             assert bank.total(here.engine) == ACCOUNTS * bank.START_CENTS
             here.kill(who, where)
         span_s = time.monotonic() - first
@@ -140,7 +140,6 @@ def test_money_over_three_stages(kind, servers, broker, forks, tmp_path):
             audit.wait_until_done(client, here.engine, topic)
             counts = here.crew.end()
             verdict = audit.judge(client, here.engine, topic, here.crew, accounts=ACCOUNTS)
-    assert confirmed > 5 * KILLS, "inconclusive: transfers went on between the kills"
     assert verdict.rolled_back > 0, "inconclusive: some are rolled back"
     planned = Counter(where for _, where in plan)
     died = Counter(line["where"] for line in here.crew.lines("dies"))
@@ -158,6 +157,15 @@ def test_money_over_three_stages(kind, servers, broker, forks, tmp_path):
     )  # fmt: skip
 
 
-def wait_for_turn(until: float) -> None:
-    """Wait for the time of a kill."""
+def wait_for_turn(here: Bank, until: float) -> None:
+    """Wait for the time of a kill; that of a machine which does much else comes later.
+
+    Between two kills, a transfer is confirmed: who is killed had work.
+    """
+    before = bank.count(here.engine, CONFIRM)
     threading.Event().wait(max(0.0, until - time.monotonic()))
+    wait_until(
+        lambda: bank.count(here.engine, CONFIRM) > before,
+        "inconclusive: transfers go on between the kills",
+        pause=0.05,
+    )
