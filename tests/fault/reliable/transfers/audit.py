@@ -111,7 +111,7 @@ def _first_copies(client: ternmq.sync.Client, topic: str) -> list[Transfer]:
     """Return the messages of a topic; fails if one is stored twice within the broker's window."""
     stored = list(client.read(topic))
     ids = [one.application_id for one in stored]
-    assert all(ids)
+    assert all(ids), f"{topic}: sent past the outbox"
     assert len(set(ids)) == len(ids), f"{topic}: {len(ids) - len(set(ids))} are stored twice"
     return [one.decode(Transfer) for one in stored]
 
