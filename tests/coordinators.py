@@ -128,7 +128,7 @@ def postgresql(before: Sequence[str] = ()) -> Iterator[Server | None]:
         }  # fmt: skip
         options = [text for name, value in settings.items() for text in ("-c", f"{name}={value}")]
         url = f"postgresql+psycopg://ternmq@127.0.0.1:{port}/postgres"
-        command = [*before, programs / "postgres", "-D", data, *options]
+        command: list[str | Path] = [*before, programs / "postgres", "-D", data, *options]
         with _running(command, folder, url, port) as server:
             _wait(server, lambda: _connects(url))
             yield server
