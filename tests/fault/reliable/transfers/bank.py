@@ -17,14 +17,11 @@ what another try of the same transfer has committed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
-
-from tests.fault.reliable import shop
 
 METADATA = sa.MetaData()
 ACCOUNTS: Final = sa.Table(
@@ -186,10 +183,6 @@ def rows(engine: sa.Engine, stage: Stage) -> list[Transfer]:
 
 def accounts(engine: sa.Engine) -> dict[str, tuple[int, int]]:
     """Return each account: name -> cents and version."""
-    asked: Sequence[sa.Row[Any]]
+    asked = sa.select(ACCOUNTS.c.name, ACCOUNTS.c.cents, ACCOUNTS.c.version)
     with engine.connect() as connection:
-        asked = connection.execute(sa.select(ACCOUNTS)).all()
-    return {row.name: (int(row.cents), int(row.version)) for row in asked}
-
-
-engine_of = shop.engine_of
+        return {name: (cents, version) for name, cents, version in connection.execute(asked)}

@@ -26,6 +26,7 @@ from sqlalchemy.orm import Session
 import ternmq
 import ternmq.sync
 from ternmq.reliable import Inbox, Outbox, idempotent
+from tests.fault.reliable import shop
 from tests.fault.reliable.member import Notes, lease_of
 from tests.fault.reliable.shop import RolledBackError
 from tests.fault.reliable.transfers import bank
@@ -102,7 +103,7 @@ class Clerk:
     def _ask(self) -> None:
         duty, over = self._duty, threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: over.set())
-        engine = bank.engine_of(duty.database)
+        engine = shop.engine_of(duty.database)
         client = ternmq.sync.connect(duty.broker)
         outbox = Outbox(client, engine, resend_after=1.0)
         with lease_of(duty.lease_s):
@@ -138,7 +139,7 @@ class Clerk:
 
     def _serve(self, stage: Stage) -> None:
         duty = self._duty
-        engine = bank.engine_of(duty.database, duty.concurrency)
+        engine = shop.engine_of(duty.database, duty.concurrency)
         client = ternmq.sync.connect(duty.broker)
         outbox, inbox = Outbox(client, engine, resend_after=1.0), Inbox(engine)
 

@@ -38,7 +38,15 @@ _TOPICS: Final = itertools.count(1)
 
 
 class Bank:
-    """The clerks, with those that follow who was killed."""
+    """One clerk for each role at a time; another one follows who was killed.
+
+    Args:
+        kind: Of the database.
+        engine: Of the test, which only looks.
+        crew: The clerks.
+        servers: Have the database.
+        broker: Where messages go.
+    """
 
     def __init__(
         self, kind: str, engine: sa.Engine, crew: Crew, servers: Servers, broker: BrokerProcess
@@ -50,7 +58,6 @@ class Bank:
         self._broker = broker
         self._numbers = itertools.count(1)
         self._clerks = {role: self._start(role) for role in (ASK.name, *(s.name for s in STAGES))}
-        self.killed: list[MemberProcess] = []
 
     def _start(self, role: str) -> MemberProcess:
         number = next(self._numbers)
@@ -75,7 +82,6 @@ class Bank:
                 victim.kill()
             else:
                 victim.dies(SIGNALS[where])
-            self.killed.append(victim)
             self._clerks[who] = self._start(who)
 
     def end_asking(self) -> None:
@@ -151,8 +157,7 @@ def test_money_over_three_stages(kind, servers, broker, forks, tmp_path):
         f"eos-1-{kind}",
         {"seed": SEED, "kills": dict(Counter(who for who, _ in plan)), "where": dict(planned),
          "kills_s": round(span_s, 1), **verdict.counts(), "confirmed_meanwhile": confirmed,
-         "suppressed": known,
-         "span_s": round(time.monotonic() - begun, 1),
+         "suppressed": known, "span_s": round(time.monotonic() - begun, 1),
          "lost": 0, "phantom": 0, "out_of_order": 0, "twice": 0},
     )  # fmt: skip
 
