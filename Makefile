@@ -135,7 +135,7 @@ group-faults: venv ## faults on the processes of a broker group, the long forms 
 
 # All cases, and the long forms of OBX-1 and OBX-2 (half an hour).
 outbox-faults: venv ## faults on applications with an outbox, the long forms (SEED=n: of the kills)
-	OUTBOX_LONG=1 $(if $(SEED),OUTBOX_SEED=$(SEED)) $(BIN)/python -m pytest -s tests/fault/reliable tests/black_box/test_rows_sequences.py
+	OUTBOX_LONG=1 $(if $(SEED),OUTBOX_SEED=$(SEED)) $(BIN)/python -m pytest -s tests/fault/reliable tests/black_box/test_rows_sequences.py tests/black_box/test_rows_inbox.py
 
 fuzz: venv ## bend bytes for every decoder, SECONDS each (SEED=n repeats; TARGET=frames|records|expressions)
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(TARGET),--target $(TARGET))

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,10 +22,13 @@ import ternmq.sync
 from ternmq.reliable import Inbox, Outbox, idempotent
 from tests import coordinators
 from tests.black_box.process import DEADLINE, BrokerProcess, wait_until
+from tests.fault.reliable.tools import much
 
 ROOT = Path(__file__).parents[2]
 EFFECT = sa.text("INSERT INTO effects VALUES (:id, 1)")
 TABLES = ("effects", "ternmq_outbox", "ternmq_lease", "ternmq_inbox", "ternmq_schema")
+HELD_S = much(7, 90)
+"""How long a handler works: longer than another one waits for it (5 s)."""
 WEEK_MS = 7 * 24 * 3_600_000
 
 
@@ -206,6 +210,36 @@ def test_of_two_processes_with_one_id_one_runs_its_handler(own, client, engine, 
     assert ids(engine) == {"order-7": 1, "last": 1}
     calls = Counter([line for one in notes if one.exists() for line in one.read_text().split()])
     assert calls == {"order-7": 1, "last": 1}
+
+
+@pytest.mark.row("M1")
+@pytest.mark.timeout(60 + 4 * HELD_S)
+def test_a_handler_that_takes_long(own, client, engine, tmp_path) -> None:
+    """Its lease of 2 s is extended, and it runs once; the same id elsewhere is retried later."""
+    notes = [tmp_path / "one", tmp_path / "two"]
+    client.send("orders", "order-7", id="order-7")
+    with Worker(own, engine, notes[0], "hold"), Worker(own, engine, notes[1], "hold"):
+        wait_until(lambda: any(one.exists() for one in notes), "one handler runs")
+        until = time.monotonic() + HELD_S
+        send_beyond_the_window(client, "order-7")
+        wait_until(lambda: _waiting(client) == 1, "the other one has given up, for now")
+        threading.Event().wait(max(0.0, until - time.monotonic()))
+        assert ids(engine) == {}
+        assert [one.exists() for one in notes].count(True) == 1
+        for one in notes:
+            Path(f"{one}.go").touch()
+        client.send("orders", "last", id="last")
+        wait_until(lambda: ids(engine)["last"] == 1, "all are handled")
+        wait_until(lambda: _open(client) == 0, "all are acked", 90)
+    assert ids(engine) == {"order-7": 1, "last": 1}
+    assert bodies(client, "invoices") == {b"order-7": 1, b"last": 1}
+    calls = Counter([line for one in notes if one.exists() for line in one.read_text().split()])
+    assert calls == {"order-7": 1, "last": 1}
+
+
+def _waiting(client: ternmq.sync.Client) -> int:
+    """Return how many messages wait for their retry."""
+    return sum(one.waiting for one in client.admin.group("orders", "billing").queues)
 
 
 # -- M3 -------------------------------------------------------------------------------------------

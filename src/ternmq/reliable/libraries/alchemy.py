@@ -442,7 +442,8 @@ def _committed(connection: Connection) -> None:
 
 
 def _rolled_back(connection: Connection) -> None:
-    connection.info.pop(_TOLD, None)
+    if not connection.invalidated:  # one that was lost has no ``info``: asking for it is an error
+        connection.info.pop(_TOLD, None)
 
 
 def _tell(info: dict[Any, Any]) -> None:
