@@ -129,6 +129,7 @@ def test_transactions_are_measured(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_outbox_is_measured(tmp_path):
     out = tmp_path / "outbox.json"
     chosen = (
