@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         SequenceStep,
         Step,
         Steps,
+        StepsStats,
         Task,
         collector,
         ddl,
@@ -43,7 +44,7 @@ __all__ = [
     "Inbox", "InboxStats", "Outbox", "OutboxStats", "Step", "Task", "collector", "ddl", "every",
     "idempotent", "Ids", "IdsStats", "text_id", "batch", "Holder", "BlockingHolder", "Items",
     "Item", "Throttle", "sequence", "SequenceBlock", "BlockingSequenceBlock", "Steps",
-    "SequenceStep",
+    "StepsStats", "SequenceStep",
 ]  # fmt: skip
 
 

@@ -28,8 +28,8 @@ from ternmq.reliable.libraries.attached import ApplicationDatabase, AtEnd, Attac
 from ternmq.reliable.outbox.backlog import ATTEMPTS
 from ternmq.reliable.outbox.block import Transaction
 from ternmq.reliable.outbox.places import AttachedPlace, OwnPlace
-from ternmq.reliable.outbox.relay import Settings
 from ternmq.reliable.outbox.rows import Ref, Row
+from ternmq.reliable.outbox.sending import Settings
 from ternmq.reliable.outbox.stats import OutboxStats
 from ternmq.reliable.outbox.steps import Observer, Step, Steps
 from ternmq.reliable.outbox.table import Table

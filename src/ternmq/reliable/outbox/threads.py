@@ -13,8 +13,9 @@ from ternmq.model.errors import TernMQError
 from ternmq.reliable.database.lease import RENEW_S, Lease, steady_s
 from ternmq.reliable.database.port import Database
 from ternmq.reliable.database.trouble import Trouble
-from ternmq.reliable.outbox.relay import Compensator, OwnRows, Sending, Settings
+from ternmq.reliable.outbox.relay import Compensator, OwnRows
 from ternmq.reliable.outbox.rows import Ref
+from ternmq.reliable.outbox.sending import Sending, Settings
 from ternmq.reliable.outbox.stats import OutboxStats
 from ternmq.reliable.outbox.steps import Steps
 from ternmq.reliable.outbox.table import PAGE_ROWS, Table

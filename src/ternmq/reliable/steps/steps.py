@@ -33,9 +33,10 @@ from ternmq.reliable.libraries.transactions import Transactions
 from ternmq.reliable.modes.numbering import TURN, numbered_of, session_of, whole_of
 from ternmq.reliable.modes.options import check_client, session_behind
 from ternmq.reliable.outbox.outbox import Outbox
-from ternmq.reliable.steps.course import Change, Refused, Rules
+from ternmq.reliable.steps.course import Change, Refused, Rules, State
 from ternmq.reliable.steps.functions import Function, StepFunction, step_function
 from ternmq.reliable.steps.item import Item
+from ternmq.reliable.steps.stats import StepsStats
 from ternmq.reliable.steps.store import Store
 from ternmq.reliable.steps.table import Consumer, SequenceTable
 from ternmq.reliable.steps.worker import Worker
@@ -164,6 +165,28 @@ class Steps:
     def __repr__(self) -> str:
         return f"<Steps of {self._consumer.name} at {self._database.name}>"
 
+    @property
+    def consumer(self) -> Consumer:
+        """Whose sessions these are."""
+        return self._consumer
+
+    @property
+    def database(self) -> AlchemyDatabase:
+        """Where the sessions are, with connections of this object's own."""
+        return self._database
+
+    def stats(self) -> StepsStats:
+        """Return what was done in this process: the counts themselves, which go on."""
+        return self._worker.stats
+
+    def count(self) -> dict[State, int]:
+        """Return how many sessions each state has, except those that have ended. Blocks.
+
+        Raises:
+            Exception: The database's own.
+        """
+        return self._store.count()
+
     # -- declarations -----------------------------------------------------------------------------
 
     def step(self, function: F) -> F:
@@ -264,6 +287,14 @@ class Steps:
     def _arrived(self, delivery: BlockingDelivery) -> None:
         """Store an item, or reject it."""
         self.start()
+        self.stats().count("items")
+        try:
+            self._take(delivery)
+        except Reject:
+            self.stats().count("rejected")
+            raise
+
+    def _take(self, delivery: BlockingDelivery) -> None:
         try:
             place = numbered_of(delivery.headers)
         except InvalidRequest as error:
@@ -363,6 +394,7 @@ class Steps:
         self._thread = None
         self._own = None
         self._starting = threading.Lock()  # another thread may hold the parent's
+        self._worker.stats.after_fork()
         self._transactions.leave()
         self._database.leave()
 
