@@ -384,16 +384,11 @@ def _binds(session: Session) -> list[Engine | Connection]:
 
 def commits_each(connection: Connection) -> bool:
     """Return whether a connection is in autocommit and no transaction was begun by hand."""
-    dialect = connection.dialect
-    raw = connection.connection.dbapi_connection
-    detect = getattr(dialect, "detect_autocommit_setting", None)
-    if detect is not None:
-        each = bool(detect(raw))
-    else:  # SQLAlchemy 2.0
-        each = connection.get_isolation_level() == "AUTOCOMMIT"
-    if not each:
-        return False
+    raw: Any = connection.connection.dbapi_connection
     driver: Any = connection.connection.driver_connection
+    detect = getattr(connection.dialect, "detect_autocommit_setting", None)
+    if not (detect(raw) if detect is not None else _is_autocommit(raw, driver)):
+        return False
     if not hasattr(driver, "in_transaction"):  # not SQLite
         return True
     # The recipe for BEGIN IMMEDIATE of SQLAlchemy's documentation: the driver begins nothing, an
@@ -405,6 +400,26 @@ def commits_each(connection: Connection) -> bool:
         return False
     begun.rollback()
     return True
+
+
+def _is_autocommit(raw: Any, driver: Any) -> bool:  # noqa: ANN401 - of any driver
+    """Return whether a connection is in autocommit, for SQLAlchemy before 2.0.43.
+
+    It could not tell: its question for the isolation level goes to the server, which knows nothing
+    of it.
+
+    Args:
+        raw: The connection as SQLAlchemy uses it: of drivers that are asked with ``await``, a
+            stand-in.
+        driver: The driver's own.
+    """
+    if hasattr(driver, "in_transaction"):  # SQLite
+        return driver.isolation_level is None
+    for one in (raw, driver):
+        ask = getattr(one, "get_autocommit", None)  # PyMySQL and its kin
+        if ask is not None:
+            return bool(ask())
+    return bool(raw.autocommit)  # psycopg, asyncpg
 
 
 def _attached(dialect: Dialect, of: Session | Connection, connection: Connection) -> Attached:
