@@ -520,9 +520,3 @@ def test_what_is_no_url_of_a_redis() -> None:
     pytest.importorskip("redis", reason="needs redis-py")
     with pytest.raises(ternmq.InvalidRequest, match="redis://host:6379/0"):
         Inbox.redis("http://localhost")
-
-
-def test_without_the_package_the_error_says_what_to_install(monkeypatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "redis", None)
-    with pytest.raises(ternmq.InvalidRequest, match=r"ternmq\[redis\]"):
-        Inbox.redis("redis://localhost")

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from ternmq.model.errors import InvalidRequest
 from ternmq.reliable.inbox.claims import Answer
 from ternmq.reliable.inbox.entry import Entry
+from ternmq.reliable.libraries.extras import installed
 
 PREFIX: Final = b"ternmq:inbox:"
 GIVE_UP: Final = (
@@ -173,15 +174,11 @@ def claims_of(url: str, claim_ms: int) -> RedisClaims:
     Raises:
         InvalidRequest: The URL is none, or the package is missing.
     """
-    try:
+    with installed("an inbox in Redis"):
         import redis
         import redis.backoff
         import redis.exceptions
         import redis.retry
-    except ModuleNotFoundError as error:
-        raise InvalidRequest(
-            "an inbox in Redis needs redis-py: pip install 'ternmq[redis]'"
-        ) from error
     try:
         _RedisPy(redis, url)
     except ValueError as error:

@@ -21,6 +21,7 @@ from ternmq.reliable.database.dialect import Dialect, dialect_of
 from ternmq.reliable.database.port import Result, Values, Work
 from ternmq.reliable.libraries.attached import Attached
 from ternmq.reliable.libraries.driver import BEGUN, PATIENCE
+from ternmq.reliable.libraries.extras import installed
 from ternmq.reliable.libraries.forks import still
 from ternmq.reliable.libraries.refusals import is_denied, is_unprepared, reason
 
@@ -72,7 +73,8 @@ class AlchemyDatabase:
             asynchronous engine with a ``creator``, say); None: made from ``database``.
 
     Raises:
-        InvalidRequest: It is none, it is of another kind, or it is in memory.
+        InvalidRequest: It is none, it is of another kind, or it is in memory; or the package of its
+            driver is missing.
     """
 
     errors: tuple[type[Exception], ...] = (exc.SQLAlchemyError,)
@@ -89,6 +91,8 @@ class AlchemyDatabase:
         self.name = _shown(self.url)
         self.application = database if isinstance(database, Engine) else None
         self._made = relay or (database if isinstance(database, Engine) else None)
+        if self._made is None:
+            _check_driver(blocking(self.url), self.name)
         self._engine: Engine | None = None
         self._lock = threading.Lock()
 
@@ -333,6 +337,20 @@ def blocking(url: URL) -> URL:
     if backend in {"mysql", "mariadb"}:
         return url.set(drivername=f"{backend}+{_BLOCKING.get(driver, driver) or 'pymysql'}")
     return url.set(drivername="sqlite")
+
+
+def _check_driver(url: URL, name: str) -> None:
+    """Import the driver of a URL.
+
+    Raises:
+        InvalidRequest: It is not known, or not installed.
+    """
+    try:
+        dialect = url.get_dialect()
+    except exc.NoSuchModuleError as error:
+        raise InvalidRequest(f"{name}: SQLAlchemy knows no such driver") from error
+    with installed(name):
+        dialect.import_dbapi()
 
 
 def _in_memory(url: URL) -> bool:
