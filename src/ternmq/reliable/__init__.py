@@ -49,9 +49,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - of several kinds
-    """Import what needs SQLAlchemy when it is first used."""
+    """Import what needs SQLAlchemy when it is first used.
+
+    Raises:
+        InvalidRequest: It is not installed.
+    """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ternmq.reliable import surface
+    from ternmq.reliable.libraries.extras import installed
 
+    with installed(f"ternmq.reliable.{name}"):
+        from ternmq.reliable import surface
     return getattr(surface, name)

@@ -19,7 +19,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 import ternmq
 import ternmq.sync
@@ -139,12 +139,12 @@ def test_all_that_a_handler_is_given_is_one_transaction(inbox, shop_engine) -> N
 
 
 def test_objects_of_a_session_are_written_without_a_commit(inbox, shop_engine) -> None:
-    class Base(sa.orm.DeclarativeBase):
+    class Base(DeclarativeBase):
         pass
 
     class Effect(Base):
         __tablename__ = "effects"
-        id: sa.orm.Mapped[str] = sa.orm.mapped_column(sa.String(40), primary_key=True)
+        id: Mapped[str] = mapped_column(sa.String(40), primary_key=True)
 
     @idempotent(inbox)
     def handle(order: object, session: Session) -> None:

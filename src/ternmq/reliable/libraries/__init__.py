@@ -3,7 +3,7 @@
 ``alchemy`` (SQLAlchemy: engines, sessions, connections), ``django`` (its connections and
 ``transaction.atomic``), ``bare`` (connections of ``sqlite3``, psycopg and PyMySQL), ``attached``
 (what they tell of a transaction that is open), ``driver`` (what the statements need of a driver),
-``forks`` (SQLite in forked children),
+``forks`` (SQLite in forked children), ``extras`` (libraries that are not installed),
 ``transactions`` (SQLAlchemy: transactions in which a function of the application works),
 ``refusals`` (what an error means).
 

@@ -24,6 +24,7 @@ from ternmq.model.errors import InvalidHandler, InvalidRequest, OutsideTransacti
 from ternmq.reliable.database.dialect import dialect_of
 from ternmq.reliable.database.port import Work
 from ternmq.reliable.libraries.alchemy import Run, blocking, commits_each, url_of
+from ternmq.reliable.libraries.extras import installed
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -201,7 +202,9 @@ class Transactions:
         self, wanted: Sequence[Wanted], enter: Callable[[Work], T], wait_s: float
     ) -> AsyncIterator[Opened[T]]:
         """Open a transaction for a function that is awaited; see ``opened``."""
-        from sqlalchemy.ext.asyncio import AsyncSession
+        with installed("a function that is awaited"):
+            import greenlet  # noqa: F401  # SQLAlchemy has errors of its own for it
+            from sqlalchemy.ext.asyncio import AsyncSession
 
         async with self._awaited_engine().connect() as connection:
             begun, entered = await connection.run_sync(_enter, enter, wait_s)
@@ -237,9 +240,11 @@ class Transactions:
         loop = asyncio.get_running_loop()  # a pool of such connections belongs to a loop
         found = self._by_loop.get(loop)
         if found is None:
-            from sqlalchemy.ext.asyncio import create_async_engine
+            url = _awaited_url(self.url)
+            with installed(f"a function that is awaited, at {url.drivername},"):
+                from sqlalchemy.ext.asyncio import create_async_engine
 
-            found = self._by_loop[loop] = create_async_engine(_awaited_url(self.url))
+                found = self._by_loop[loop] = create_async_engine(url)
         return found
 
     # -- the end ----------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from ternmq.reliable.database.lease import steady_s
 from ternmq.reliable.ids.text import text_id
 from ternmq.reliable.libraries import bare
 from ternmq.reliable.libraries.attached import ApplicationDatabase, AtEnd, Attached
+from ternmq.reliable.libraries.extras import installed
 from ternmq.reliable.outbox.backlog import ATTEMPTS
 from ternmq.reliable.outbox.block import Transaction
 from ternmq.reliable.outbox.places import AttachedPlace, OwnPlace
@@ -130,9 +131,10 @@ class Outbox:
             options: As for ``Outbox``, but ``relay``.
 
         Raises:
-            InvalidRequest: A value is not valid.
+            InvalidRequest: A value is not valid, or Django is not installed.
         """
-        from ternmq.reliable.libraries.django import DjangoDatabase
+        with installed("an outbox of Django"):
+            from ternmq.reliable.libraries.django import DjangoDatabase
 
         if not isinstance(client, Client):
             raise InvalidRequest("Django's transactions block: give a client of ternmq.sync")
