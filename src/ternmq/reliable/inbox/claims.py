@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from ternmq.model.errors import InvalidHandler
 from ternmq.reliable.inbox.entry import Entry
 from ternmq.reliable.inbox.store import Asked, InProgress, Visit
-from ternmq.reliable.libraries.transactions import Wanted
+from ternmq.reliable.libraries.opening import Wanted
 
 POLL_S: Final = (0.005, 0.1)
 """First and longest pause between two questions whether another handler is done."""
