@@ -11,14 +11,16 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ternmq.model.errors import DatabaseNotPrepared
 from ternmq.reliable.database.port import Work
 from ternmq.reliable.database.prepare import prepare
+from ternmq.reliable.inbox import operating
 from ternmq.reliable.inbox.entry import Entry
+from ternmq.reliable.inbox.operating import CLEAN_S, CLEAN_TASK
 from ternmq.reliable.inbox.store import Asked, InProgress, Visit
-from ternmq.reliable.inbox.table import CLEAN_ROWS, InboxTable
+from ternmq.reliable.inbox.table import InboxTable
 from ternmq.reliable.libraries.attached import ApplicationDatabase
 from ternmq.reliable.libraries.choice import database_of, transactions_of
 from ternmq.reliable.libraries.opening import Opened, Wanted
@@ -27,10 +29,6 @@ from ternmq.reliable.tasks.task import Task
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
-
-CLEAN_S: Final = 60.0
-"""How often rows are removed."""
-CLEAN_TASK: Final = "ternmq-inbox"
 
 
 @dataclass(slots=True, frozen=True)
@@ -168,17 +166,7 @@ class SqlStore:
 
     def clean(self, now_ms: int | None) -> int:
         """Delete rows whose time is over, in statements of 1,000; see ``Inbox.clean``."""
-        if now_ms is None:
-            with self.own.reading() as work:
-                now_ms = self._table.now_ms(work)
-        deleted = 0
-        while True:
-            # A transaction each: on SQLite, handlers have their turn in between.
-            with self.own.writing() as work:
-                count = self._table.clean(work, now_ms)
-            deleted += count
-            if count < CLEAN_ROWS:
-                return deleted
+        return operating.clean(self._table, self.own, now_ms)
 
     def _clean_all(self) -> None:
         self.clean(None)
