@@ -401,8 +401,19 @@ def test_handlers_that_do_not_fit(url) -> None:
         Inbox.django("other")
     with raises(ternmq.InvalidRequest):
         Inbox.django(wait=0)
+    from ternmq.reliable import Steps
+    client = ternmq.sync.connect(broker)
+    steps = Steps.django(client, "transfers", group="bank")
+    with raises(ternmq.InvalidHandler, "make it a `def`"):
+        steps.step(awaited)
+    with raises(ternmq.InvalidHandler, "leave the parameter out"):
+        steps.step(session)
+    with raises(ternmq.InvalidRequest, "has no 'other'"):
+        Steps.django(client, "transfers", group="bank", using="other")
+    with raises(ternmq.InvalidRequest, "ternmq.sync"):
+        Steps.django(ternmq.connect(broker), "transfers", group="bank")
     """
-    run(url, program)
+    run(url, program, "ternmq://127.0.0.1:1")
 
 
 def test_django_that_is_not_configured() -> None:
