@@ -1,6 +1,6 @@
 """Sending and receiving together with the changes of an application's database.
 
-``database`` (ports, tables, leases), ``libraries`` (SQLAlchemy and bare connections), ``ids``
+``database`` (ports, tables, leases), ``libraries`` (SQLAlchemy, Django, bare connections), ``ids``
 (numbers and text ids that are unique everywhere), ``tasks`` (functions that run once every so many
 seconds), ``outbox`` (messages as rows, sent after the transaction), ``inbox`` (messages that come
 twice have their effect once), ``modes`` (batch sessions, the messages of orderly sessions, a limit

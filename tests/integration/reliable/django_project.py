@@ -11,9 +11,15 @@ from django.conf import settings
 
 
 def set_up(url: str) -> None:
-    """Configure Django for a database: a path, or a URL of PostgreSQL or MariaDB."""
+    """Configure Django for a database: a path, or a URL of PostgreSQL or MariaDB.
+
+    Beside a file there is a second one, with the alias ``stock``.
+    """
+    databases = {"default": _database(url)}
+    if url.startswith("sqlite"):
+        databases["stock"] = _database(f"{url}-stock")
     settings.configure(
-        DATABASES={"default": _database(url)},
+        DATABASES=databases,
         INSTALLED_APPS=["ternmq.reliable.django"],
         DEFAULT_AUTO_FIELD="django.db.models.AutoField",
         USE_TZ=True,

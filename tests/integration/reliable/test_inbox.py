@@ -215,6 +215,22 @@ def test_a_drivers_connection_that_commits_fails(inbox, shop_engine) -> None:
     assert remembered(shop_engine) == []
 
 
+def test_an_error_that_a_handler_has_swallowed(servers, tmp_path) -> None:
+    """PostgreSQL answers the COMMIT with a rollback, and nothing raises an error."""
+    with shop(servers.new("postgresql", tmp_path)) as engine, Inbox(engine) as inbox:
+        inbox.prepare()
+
+        @idempotent(inbox)
+        def handle(order: object, connection: sa.Connection) -> None:
+            connection.execute(EFFECT, {"id": "lost"})
+            with suppress(sa.exc.DBAPIError):
+                connection.exec_driver_sql("INSERT INTO nothing VALUES (1)")
+
+        with pytest.raises(ternmq.InvalidHandler, match="savepoint"):
+            handle(None, Message("order-7"))
+        assert (effects(engine), remembered(engine), inbox.stats().handled) == ([], [], 0)
+
+
 def test_what_the_client_finds_after_the_call_is_found_before_the_commit(tmp_path) -> None:
     async def forgotten() -> None: ...
 

@@ -214,8 +214,13 @@ def versions(database: Database, work: Work, schema: str = "") -> dict[str, int]
     return {dialect.text_of(name): int(version) for name, version in found.rows}
 
 
-def verify(database: Database, schema: str = "") -> None:
+def verify(database: Database, schema: str = "", what: str = "outbox") -> None:
     """Check that the tables have the versions that this TernMQ works with; reads one table.
+
+    Args:
+        database: Where they are.
+        schema: Their schema.
+        what: What they are wanted for, in the error.
 
     Raises:
         DatabaseNotPrepared: They have not.
@@ -226,7 +231,7 @@ def verify(database: Database, schema: str = "") -> None:
     _refuse_newer(database, found)
     if found != found | VERSIONS:
         raise DatabaseNotPrepared(
-            f"{database.name} lacks the tables of the outbox, or has those of an older version"
+            f"{database.name} lacks the tables of the {what}, or has those of an older version"
         )
 
 

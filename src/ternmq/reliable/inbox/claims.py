@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from ternmq.model.errors import InvalidHandler
 from ternmq.reliable.inbox.entry import Entry
 from ternmq.reliable.inbox.store import Asked, InProgress, Visit
-from ternmq.reliable.libraries.transactions import Wanted
+from ternmq.reliable.libraries.opening import Wanted
 
 log: Final = logging.getLogger("ternmq.reliable")
 

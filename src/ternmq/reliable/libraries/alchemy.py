@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 from ternmq.model.errors import InvalidRequest, NotThisDatabase, OutsideTransaction
 from ternmq.reliable.database.dialect import Dialect, dialect_of
 from ternmq.reliable.database.port import Result, Values, Work
-from ternmq.reliable.libraries.attached import Attached
+from ternmq.reliable.libraries.attached import ApplicationDatabase, Attached
 from ternmq.reliable.libraries.driver import BEGUN, PATIENCE
 from ternmq.reliable.libraries.extras import installed
 from ternmq.reliable.libraries.forks import still
@@ -148,6 +148,12 @@ class AlchemyDatabase:
         if engine is not None:
             engine.dispose()
 
+    def close_here(self) -> None:
+        """Do nothing: connections are the pool's."""
+
+    def close_old(self) -> None:
+        """Do nothing: connections are the pool's."""
+
     def leave(self) -> None:
         """Forget the connections in a forked child: they are the parent's."""
         self._engine = None
@@ -157,9 +163,11 @@ class AlchemyDatabase:
         """Return whether an error says that a table or column is missing."""
         return is_unprepared(error)
 
-    def is_same(self, other: AlchemyDatabase) -> bool:
+    def is_same(self, other: ApplicationDatabase) -> bool:
         """Return whether another object means the same database."""
-        return self.url == other.url or same(self.url, other.url)
+        return isinstance(other, AlchemyDatabase) and (
+            self.url == other.url or same(self.url, other.url)
+        )
 
     def is_away(self, error: Exception) -> bool:
         """Return whether an error says that the database cannot be reached."""

@@ -113,10 +113,17 @@ class Threads:
         if settings.compensate:
             targets.append(("ternmq-compensator", self._compensate))
         self._threads = [
-            threading.Thread(target=target, name=name, daemon=True) for name, target in targets
+            threading.Thread(target=self._run, args=(target,), name=name, daemon=True)
+            for name, target in targets
         ]
         for thread in self._threads:
             thread.start()
+
+    def _run(self, target: Callable[[], None]) -> None:
+        try:
+            target()
+        finally:
+            self._database.close_here()
 
     # -- from the application's threads -----------------------------------------------------------
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
 import ternmq
 import ternmq.sync
@@ -28,8 +28,7 @@ from ternmq.model.errors import (
 from ternmq.model.specs import Mode, check_name
 from ternmq.reliable.database.prepare import prepare
 from ternmq.reliable.database.trouble import Trouble
-from ternmq.reliable.libraries.alchemy import AlchemyDatabase
-from ternmq.reliable.libraries.transactions import Transactions
+from ternmq.reliable.libraries.choice import database_of, django_database, transactions_of
 from ternmq.reliable.modes.numbering import TURN, numbered_of, session_of, whole_of
 from ternmq.reliable.modes.options import check_client, session_behind
 from ternmq.reliable.outbox.outbox import Outbox
@@ -151,8 +150,8 @@ class Steps:
         _ms("every", self._every_s)
         self._schema = schema
         self._given, self._relay = database, relay
-        self._database = AlchemyDatabase(database, relay)
-        self._transactions = Transactions(database)
+        self._database = database_of(database, relay)
+        self._transactions = transactions_of(database)
         table = SequenceTable(self._database.dialect, schema)
         self._store = Store(self._database, table, self._consumer, rules, self._broker_us)
         self._worker = Worker(self._store, self._transactions, client.codecs, WAIT_S)
@@ -161,6 +160,36 @@ class Steps:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         watch(self)
+
+    @classmethod
+    def django(
+        cls,
+        client: ternmq.sync.Client,
+        topic: str | Topic,
+        *,
+        group: str,
+        using: str = "default",
+        **options: Any,  # noqa: ANN401
+    ) -> Self:
+        """Return steps on a database of Django's settings.
+
+        The functions are a ``def`` and take the step only: models, and code that uses
+        ``connections[using]``, work in the transaction of the step, a ``transaction.atomic``.
+
+        Args:
+            client: A client of ``ternmq.sync``.
+            topic: As for ``Steps``.
+            group: Likewise.
+            using: Alias of the database.
+            options: As for ``Steps``, but ``database`` and ``relay``.
+
+        Raises:
+            InvalidRequest, InvalidName: A value is not valid, there is no such alias, or Django is
+                not configured.
+        """
+        if not isinstance(client, ternmq.sync.Client):
+            raise InvalidRequest("Django's transactions block: give a client of ternmq.sync")
+        return cls(client, topic, group=group, database=django_database(using), **options)
 
     def __repr__(self) -> str:
         return f"<Steps of {self._consumer.name} at {self._database.name}>"
@@ -242,7 +271,10 @@ class Steps:
 
     def _item_handler(self) -> Callable[[BlockingDelivery], None]:
         def store_item(delivery: BlockingDelivery) -> None:
-            self._arrived(delivery)
+            try:
+                self._arrived(delivery)
+            finally:
+                self._database.close_old()
 
         return store_item
 
@@ -255,7 +287,10 @@ class Steps:
         def go_on(delivery: BlockingDelivery) -> None:
             session, turn = _wake_up_of(delivery)
             self.start()
-            self._worker.run(session, turn, delivery.attempt)
+            try:
+                self._worker.run(session, turn, delivery.attempt)
+            finally:
+                self._database.close_old()
 
         return go_on_awaited if awaited else go_on
 
@@ -405,8 +440,7 @@ class Steps:
         if self._own is not None:
             return self._own
         for one in watched(Outbox):
-            other = one.database
-            same = isinstance(other, AlchemyDatabase) and other.is_same(self._database)
+            same = self._database.is_same(one.database)
             if same and one.client is self._client and not one.closed:
                 return one
         self._own = Outbox(self._client, self._given, schema=self._schema, relay=self._relay)
@@ -432,6 +466,7 @@ class Steps:
                 trouble.over()
             except self._database.errors as error:
                 ended.wait(trouble.at(error))
+        self._database.close_here()
         self._database.close()
 
     def _compensate(self) -> None:

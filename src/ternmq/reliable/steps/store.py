@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from ternmq.reliable.database.port import Work
-from ternmq.reliable.libraries.alchemy import AlchemyDatabase
+from ternmq.reliable.libraries.attached import ApplicationDatabase
 from ternmq.reliable.modes.numbering import Numbered
 from ternmq.reliable.steps import course
 from ternmq.reliable.steps.course import Change, Refused, Rules, Standing, State
@@ -42,7 +42,7 @@ class Store:
 
     def __init__(
         self,
-        database: AlchemyDatabase,
+        database: ApplicationDatabase,
         table: SequenceTable,
         consumer: Consumer,
         rules: Rules,

@@ -13,7 +13,7 @@ from ternmq.client.handler.handlers import check_result
 from ternmq.client.handler.unawaited import raise_found, watch_begins
 from ternmq.model.errors import DatabaseNotPrepared, InvalidHandler
 from ternmq.reliable.inbox.bound import bound_to
-from ternmq.reliable.libraries.transactions import Transactions
+from ternmq.reliable.libraries.opening import Transactions
 from ternmq.reliable.steps import course
 from ternmq.reliable.steps.course import Attempt, Change, Fault, State
 from ternmq.reliable.steps.functions import StepFunction
