@@ -28,6 +28,7 @@ from ternmq.model.errors import (
 from ternmq.model.specs import Mode, check_name
 from ternmq.reliable.database.prepare import prepare
 from ternmq.reliable.database.trouble import Trouble
+from ternmq.reliable.libraries.attached import ApplicationDatabase
 from ternmq.reliable.libraries.choice import database_of, django_database, transactions_of
 from ternmq.reliable.modes.numbering import TURN, numbered_of, session_of, whole_of
 from ternmq.reliable.modes.options import check_client, session_behind
@@ -200,7 +201,7 @@ class Steps:
         return self._consumer
 
     @property
-    def database(self) -> AlchemyDatabase:
+    def database(self) -> ApplicationDatabase:
         """Where the sessions are, with connections of this object's own."""
         return self._database
 
