@@ -8,6 +8,7 @@ SEED    ?=
 DEMO    ?=
 SPARK   ?= yes
 PYTHONS ?=
+SETS    ?=
 TESTS   ?=
 REPORT  ?=
 JOBS    ?= auto
@@ -25,7 +26,7 @@ CHECKED := src tests $(wildcard bench examples)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo venv test pytest pythons quick quick-list lint format types unit sim sim-group model mutants bench bench-large bench-spark spark spark-matrix fault group-faults outbox-faults fuzz rows docs docs-check clean
+.PHONY: help demo venv test pytest pythons quick quick-list lint format types unit sim sim-group model mutants bench bench-large bench-spark spark spark-matrix reliable-matrix fault group-faults outbox-faults fuzz rows docs docs-check clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +84,9 @@ spark: $(SPARKED) ## tests of the data pipeline only
 spark-matrix: $(SPARKED) ## the same with each release line of Spark, more kills, and a checkpoint that is carried over
 	$(BIN)/python -m tests.spark.matrix
 
+reliable-matrix: venv ## tests of ternmq.reliable with the oldest Django, SQLAlchemy and drivers (SETS="oldest older")
+	$(BIN)/python -m tests.reliable_matrix $(SETS)
+
 pytest: $(STAMP) $(if $(filter yes,$(SPARK)),$(SPARKED)) ## some tests: TESTS="tests/unit -k name"
 	$(BIN)/python -m pytest $(TESTS)
 
@@ -135,7 +139,7 @@ group-faults: venv ## faults on the processes of a broker group, the long forms 
 
 # All cases, and the long forms of OBX-1 and OBX-2 (half an hour).
 outbox-faults: venv ## faults on applications with an outbox, the long forms (SEED=n: of the kills)
-	OUTBOX_LONG=1 $(if $(SEED),OUTBOX_SEED=$(SEED)) $(BIN)/python -m pytest -s tests/fault/reliable tests/black_box/test_rows_sequences.py
+	OUTBOX_LONG=1 $(if $(SEED),OUTBOX_SEED=$(SEED)) $(BIN)/python -m pytest -s tests/fault/reliable tests/black_box/test_rows_sequences.py tests/black_box/test_rows_inbox.py
 
 fuzz: venv ## bend bytes for every decoder, SECONDS each (SEED=n repeats; TARGET=frames|records|expressions)
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(TARGET),--target $(TARGET))
@@ -156,5 +160,5 @@ docs-check: venv ## every link in the documents leads somewhere
 	$(BIN)/python bench/page.py --check
 
 clean: ## remove what make made, caches included
-	rm -rf $(VENV) .venv-spark-* .venv-python-* .pytest_python_*.xml build dist .pytest_rows.json .pytest_quick.xml .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-spark-* .venv-python-* .venv-reliable-* .pytest_python_*.xml .pytest_reliable_*.xml build dist .pytest_rows.json .pytest_quick.xml .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -25,8 +25,10 @@ from database_kit import NAMES, database
 from runner import Suite, run
 
 CLIENTS: Final = Path(__file__).with_name("outbox_clients.py")
-SECONDS: Final = 5.0
+SECONDS: Final = 3.0
 BACKLOG: Final = 100_000
+ONE_KEY: Final = 2_000
+OTHERS: Final = 20_000
 _KEY: Final = "TERNMQ_BENCH_DATABASE"
 
 
@@ -82,16 +84,23 @@ def paced(settings: Settings, *, name: str, ordered: bool) -> Figures:
     return found
 
 
-def backlog(settings: Settings, *, name: str) -> Figures:
+def backlog(settings: Settings, *, name: str, rows: int = BACKLOG, keys: int = 0) -> Figures:
     """Let a compensator send what was left."""
     with shop(settings, name) as url:
-        return client(url, "backlog", CLIENTS, count=settings.scaled(BACKLOG, 2_000))
+        return client(url, "backlog", CLIENTS, count=settings.scaled(rows, 500), keys=keys)
+
+
+def blocked(settings: Settings, *, name: str) -> Figures:
+    """Let a compensator send rows beside those of a blocked key, and without such."""
+    count, others = settings.scaled(BACKLOG, 2_000), settings.scaled(OTHERS, 500)
+    with shop(settings, name) as url:
+        return client(url, "blocked", CLIENTS, count=count, others=others)
 
 
 def idle(settings: Settings, *, name: str) -> Figures:
     """Measure a compensator that has nothing to do."""
     with shop(settings, name) as url:
-        return client(url, "idle", CLIENTS, seconds=1.0 if settings.quick else 10.0)
+        return client(url, "idle", CLIENTS, seconds=1.0 if settings.quick else 5.0)
 
 
 def rapid(settings: Settings, *, name: str) -> Figures:
@@ -130,6 +139,29 @@ def _measurements() -> Iterator[Measurement]:
             partial(backlog, name=name),
             (Target("rows_per_s", 10_000.0, at_least=True), Target("memory_mib", 64.0)),
             {"rows": BACKLOG, "body_bytes": 512},
+        )
+        yield Measurement(
+            f"backlog-keys-{name}",
+            f"a compensator sends what was left, of 1,000 ordering keys, on {name}",
+            partial(backlog, name=name, keys=1_000),
+            (Target("rows_per_s", 5_000.0, at_least=True), Target("memory_mib", 64.0)),
+            {"rows": BACKLOG, "keys": 1_000, "body_bytes": 512},
+            rounds=3,
+        )
+        yield Measurement(
+            f"backlog-key-{name}",
+            f"a compensator sends what was left, of one ordering key, on {name}",
+            partial(backlog, name=name, rows=ONE_KEY, keys=1),
+            (Target("times_lone", 0.5, at_least=True),),
+            {"rows": ONE_KEY, "keys": 1, "body_bytes": 512},
+        )
+        yield Measurement(
+            f"blocked-{name}",
+            f"a compensator sends rows beside those of a blocked key, on {name}",
+            partial(blocked, name=name),
+            (Target("share", 0.5, at_least=True),),
+            {"rows_blocked": BACKLOG, "rows": OTHERS, "keys": 1_000, "body_bytes": 512},
+            rounds=3,
         )
         yield Measurement(
             f"idle-{name}",

@@ -23,12 +23,15 @@ from broker_clients import Figures, main_of, percentile
 
 import ternmq.sync
 from ternmq.reliable import Outbox, Step
+from ternmq.reliable.outbox.table import Table
 
 TOPIC: Final = "orders"
 ORDERED: Final = "ordered-orders"
 _BODY: Final = b"x" * 512
 _WARM_S: Final = 0.5
-_CHUNK: Final = 1000
+_LONE: Final = 200
+_KEYS: Final = 1000
+_BLOCKED: Final = "blocked-orders"
 
 
 def _engine() -> sa.Engine:
@@ -143,28 +146,27 @@ def _paced(url: str, rate: int, seconds: float, ordered: int) -> Figures:
     }
 
 
-async def backlog(url: str, count: int) -> Figures:
-    """Write rows while nobody sends; then let the compensator send them all."""
-    return await asyncio.to_thread(_backlog, url, count)
+async def backlog(url: str, count: int, keys: int) -> Figures:
+    """Write rows while nobody sends; then let the compensator send them all.
+
+    Args:
+        url: Of the broker.
+        count: How many rows.
+        keys: How many ordering keys they have, in turns; 0: none.
+    """
+    return await asyncio.to_thread(_backlog, url, count, keys)
 
 
-def _backlog(url: str, count: int) -> Figures:
+def _backlog(url: str, count: int, keys: int) -> Figures:
     engine = _engine()
     with ternmq.sync.connect(url) as client:
-        idle = Outbox(client, engine, compensate=False, resend_after=0.001)
-        table = idle._table
-        row = {
-            "by_writer": 0, "topic": table.dialect.text(TOPIC), "queue": None,
-            "message_key": table.dialect.text(""), "ordering_key": table.dialect.text(""),
-            "tag": table.dialect.text(""), "content_type": table.dialect.text(""), "headers": None,
-            "priority": 0, "due_ms": None, "expires_ms": None, "items": 1, "body": _BODY,
-        }  # fmt: skip
-        for start in range(0, count, _CHUNK // 2):
-            some = [{**row, "id": b"%d" % number} for number in range(start, start + _CHUNK // 2)]
-            with idle.database.writing() as work:
-                work.run(*table.insertion(some))
-        idle.close()
-        client.send(TOPIC, _BODY)
+        topic = ORDERED if keys else TOPIC
+        if keys:
+            with contextlib.suppress(ternmq.TopicExists):
+                client.admin.create_topic(topic, ordered=True)
+        lone = _lone(client, topic, ordered=keys > 0)
+        with Outbox(client, engine, compensate=False) as idle:
+            _insert(engine, idle._table, topic, range(count), keys)
         before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         cpu, began = time.process_time(), time.perf_counter()
         with Outbox(client, engine) as outbox:
@@ -178,10 +180,90 @@ def _backlog(url: str, count: int) -> Figures:
             duplicates = outbox.stats().duplicates
     return {
         "rows_per_s": count / taken,
+        "lone_per_s": lone,
+        "times_lone": count / taken / lone,
         "cpu_us_each": used * 1e6 / count,
         "first_s": first,
         "memory_mib": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib) / 1024,
         "duplicates": duplicates,
+    }
+
+
+def _lone(client: ternmq.sync.Client, topic: str, *, ordered: bool) -> float:
+    """Return how many messages a second are sent one after the other, each when it is stored."""
+    client.send(topic, _BODY, ordering_key="lone" if ordered else "")
+    began = time.perf_counter()
+    for _ in range(_LONE):
+        client.send(topic, _BODY, ordering_key="lone" if ordered else "")
+    return _LONE / (time.perf_counter() - began)
+
+
+def _insert(
+    engine: sa.Engine, table: Table, topic: str, numbers: Sequence[int], keys: int, queue: int = -1
+) -> None:
+    """Insert rows that the compensator sends, in one transaction."""
+    text = table.dialect.text
+    row: dict[str, object] = {
+        "by_writer": 0, "topic": text(topic), "queue": None if queue < 0 else queue,
+        "message_key": text(""), "tag": text(""), "content_type": text(""), "priority": 0,
+        "items": 1, "body": _BODY,
+        "written_ms": time.time_ns() // 1_000_000,
+    }  # fmt: skip
+    columns = [*row, "id", "ordering_key"]
+    places = ", ".join([f":{column}" for column in columns])
+    statement = f"INSERT INTO {{outbox}} ({', '.join(columns)}) VALUES ({places})"
+    rows = [
+        {**row, "id": b"%s-%d" % (topic.encode(), number),
+         "ordering_key": text(f"k{number % keys}" if keys else "")}
+        for number in numbers
+    ]  # fmt: skip
+    with engine.begin() as connection:
+        connection.execute(sa.text(table.fill(statement)), rows)
+
+
+async def blocked(url: str, count: int, others: int) -> Figures:
+    """Compare rows that go beside ``count`` rows of a blocked key with such that go alone."""
+    return await asyncio.to_thread(_blocked, url, count, others)
+
+
+def _blocked(url: str, count: int, others: int) -> Figures:
+    engine = _engine()
+    with ternmq.sync.connect(url) as client:
+        for topic in (ORDERED, _BLOCKED):
+            with contextlib.suppress(ternmq.TopicExists):
+                client.admin.create_topic(topic, ordered=True)
+        with Outbox(client, engine) as outbox:
+            table = outbox._table
+
+            def took(numbers: Sequence[int]) -> float:
+                before = outbox.stats().resent
+                _insert(engine, table, ORDERED, numbers, _KEYS)
+                began = time.perf_counter()
+                while outbox.stats().resent < before + len(numbers):
+                    time.sleep(0.005)
+                return time.perf_counter() - began
+
+            took(range(1_000))
+            alone = took(range(10**6, 10**6 + others))
+            # Queue 7 does not exist: the first row is refused, and then it has failed.
+            _insert(engine, table, _BLOCKED, range(count), 1, queue=7)
+            began = time.perf_counter()
+            held = sa.text("SELECT count(*) FROM ternmq_outbox WHERE state = 1")
+            while True:
+                with engine.connect() as connection:
+                    if connection.execute(held).scalar_one() == count - 1:
+                        break
+                time.sleep(0.05)
+            held_s = time.perf_counter() - began
+            beside = took(range(2 * 10**6, 2 * 10**6 + others))
+            _insert(engine, table, _BLOCKED, range(count, 2 * count), 1, queue=7)
+            meanwhile = took(range(3 * 10**6, 3 * 10**6 + others))
+    return {
+        "alone_per_s": others / alone,
+        "beside_per_s": others / beside,
+        "share": alone / beside,
+        "behind_per_s": others / meanwhile,
+        "held_per_s": count / held_s,
     }
 
 
@@ -234,4 +316,4 @@ def _rapid(url: str, seconds: float) -> Figures:
 
 
 if __name__ == "__main__":
-    main_of(raw, confirm, paced, backlog, idle, rapid)
+    main_of(raw, confirm, paced, backlog, blocked, idle, rapid)

@@ -1,6 +1,6 @@
 """Transfers in steps: the money leaves one account, then comes to another, or comes back.
 
-pip install 'ternmq[reliable]'
+pip install '.[reliable]'
 ternmq dev                                # a broker, in one terminal
 python examples/transfer.py bank.db       # in another
 

@@ -108,8 +108,12 @@ def _children(pid: int) -> list[int]:
 
 
 @contextmanager
-def postgresql() -> Iterator[Server | None]:
-    """Run a PostgreSQL; yield None if the machine has none."""
+def postgresql(before: Sequence[str] = ()) -> Iterator[Server | None]:
+    """Run a PostgreSQL; yield None if the machine has none.
+
+    Args:
+        before: Words that go before the command of the server.
+    """
     found = shutil.which("initdb") or max(glob.glob("/usr/lib/postgresql/*/bin/initdb"), default="")
     if not found:
         yield None
@@ -124,14 +128,19 @@ def postgresql() -> Iterator[Server | None]:
         }  # fmt: skip
         options = [text for name, value in settings.items() for text in ("-c", f"{name}={value}")]
         url = f"postgresql+psycopg://ternmq@127.0.0.1:{port}/postgres"
-        with _running([programs / "postgres", "-D", data, *options], folder, url, port) as server:
+        command: list[str | Path] = [*before, programs / "postgres", "-D", data, *options]
+        with _running(command, folder, url, port) as server:
             _wait(server, lambda: _connects(url))
             yield server
 
 
 @contextmanager
-def mariadb() -> Iterator[Server | None]:
-    """Run a MariaDB; yield None if the machine has none."""
+def mariadb(before: Sequence[str] = ()) -> Iterator[Server | None]:
+    """Run a MariaDB; yield None if the machine has none.
+
+    Args:
+        before: Words that go before the command of the server.
+    """
     daemon = shutil.which("mariadbd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     install = shutil.which("mariadb-install-db")
     if not daemon or not install:
@@ -146,7 +155,7 @@ def mariadb() -> Iterator[Server | None]:
         first.write_text("CREATE DATABASE IF NOT EXISTS ternmq;\n")
         url = f"mysql+pymysql://root@127.0.0.1:{port}/ternmq"
         command = [
-            daemon, "--no-defaults", f"--datadir={data}", f"--port={port}",
+            *before, daemon, "--no-defaults", f"--datadir={data}", f"--port={port}",
             "--bind-address=127.0.0.1", f"--socket={folder}/socket", f"--pid-file={folder}/pid",
             f"--init-file={first}", "--innodb-buffer-pool-size=16M", "--skip-ssl",
         ]  # fmt: skip

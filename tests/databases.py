@@ -2,11 +2,17 @@
 
 A folder of tests imports the fixtures ``servers`` and ``database`` into its conftest. Each test has
 a database of its own; the servers run for all of them.
+
+``TERNMQ_TEST_MYSQL=mysql+pymysql://root:password@127.0.0.1:3306``: a server that runs already, in
+the place of MariaDB; Debian has no MySQL. The account makes databases ``ternmq_test_...``, and
+removes them. It is for these tests; those that kill servers keep a MariaDB of their own.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
+import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +23,8 @@ import sqlalchemy as sa
 
 from tests import coordinators
 
+GIVEN: Final = "TERNMQ_TEST_MYSQL"
+"""A variable of the environment."""
 KINDS: Final = ("sqlite", "postgresql", "mariadb")
 _NAMES: Final = {"postgresql": "PostgreSQL", "mariadb": "MariaDB"}
 _START: Final = {"postgresql": coordinators.postgresql, "mariadb": coordinators.mariadb}
@@ -34,6 +42,8 @@ class Servers:
         """Return the URL of a new database; skip the test if there is no such server."""
         if kind == "sqlite":
             return f"sqlite:///{folder}/shop{next(self._numbers)}.db"
+        if kind == "mariadb" and os.environ.get(GIVEN):
+            return self._in_given(os.environ[GIVEN])
         if kind not in self._urls:
             server = self._stack.enter_context(_START[kind]())
             self._urls[kind] = None if server is None else server.url
@@ -41,10 +51,17 @@ class Servers:
         if url is None:
             pytest.skip(f"needs {_NAMES[kind]}")
         name = f"shop{next(self._numbers)}"
-        engine = sa.create_engine(url, poolclass=sa.NullPool, isolation_level="AUTOCOMMIT")
-        with engine.connect() as connection:
-            connection.exec_driver_sql(f"CREATE DATABASE {name}")
+        run(url, f"CREATE DATABASE {name}")
         return f"{url.rpartition('/')[0]}/{name}"
+
+    def _in_given(self, server: str) -> str:
+        """Return the URL of a new database in a server that runs already."""
+        url = sa.make_url(server).set(drivername="mysql+pymysql", database=None)
+        name = f"ternmq_test_{secrets.token_hex(6)}"
+        shown = url.render_as_string(hide_password=False)
+        run(shown, f"CREATE DATABASE {name}")
+        self._stack.callback(run, shown, f"DROP DATABASE {name}")
+        return url.set(database=name).render_as_string(hide_password=False)
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from types import TracebackType
@@ -29,10 +30,16 @@ class Servers:
 
     Args:
         folder: For the files of SQLite.
+        before: Words that go before the command of a server.
+        data: Where the servers have their files; none: in memory, if there is room.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, *, before: Sequence[str] = (), data: Path | None = None
+    ) -> None:
         self._folder = folder
+        self._before = before
+        self._data = data
         self._started: dict[str, coordinators.Server] = {}
         self._stack = ExitStack()
         self._count = 0
@@ -52,8 +59,8 @@ class Servers:
         """Return the server of a kind; skips the test if the machine has none."""
         found = self._started.get(kind)
         if found is None:
-            with patch.object(tempfile, "tempdir", quick_folder()):
-                found = self._stack.enter_context(getattr(coordinators, kind)())
+            with patch.object(tempfile, "tempdir", str(self._data or quick_folder())):
+                found = self._stack.enter_context(getattr(coordinators, kind)(self._before))
             if found is None:
                 pytest.skip(f"needs {_NAMES[kind]}")
             self._started[kind] = found
@@ -92,8 +99,12 @@ class Servers:
         server.kill()
         assert server.ended
 
+    def ended(self, kind: str) -> bool:
+        """Return whether a server has ended by itself."""
+        return self.of(kind).ended
+
     def again(self, kind: str) -> None:
-        """Start a server after ``kill``; wait until it answers."""
+        """Start a server that has ended; wait until it answers."""
         server = self.of(kind)
         server.again()
         wait_until(lambda: _answers(server), f"{kind} answers")

@@ -39,7 +39,7 @@ def main(database: str, name: str) -> None:
         run = connection.exec_driver_sql
         done = int(run("SELECT place FROM progress FOR UPDATE" if engine.dialect.name != "sqlite"
                        else "SELECT place FROM progress").scalar_one())  # fmt: skip
-        values = {"low": done, "high": done + 100, "name": name}
+        values = {"low": done, "high": done + 500, "name": name}
         copied = connection.execute(
             sa.text(
                 "INSERT INTO copies SELECT n, :name FROM numbers WHERE n > :low AND n <= :high"

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,10 +22,14 @@ import ternmq.sync
 from ternmq.reliable import Inbox, Outbox, idempotent
 from tests import coordinators
 from tests.black_box.process import DEADLINE, BrokerProcess, wait_until
+from tests.fault.reliable.tools import much
+from tests.redises import DURABLE, RedisServer, redis_server
 
 ROOT = Path(__file__).parents[2]
 EFFECT = sa.text("INSERT INTO effects VALUES (:id, 1)")
 TABLES = ("effects", "ternmq_outbox", "ternmq_lease", "ternmq_inbox", "ternmq_schema")
+HELD_S = much(7, 90)
+"""How long a handler works: longer than another one waits for it (5 s)."""
 WEEK_MS = 7 * 24 * 3_600_000
 
 
@@ -89,8 +94,13 @@ def client(own: BrokerProcess) -> Iterator[ternmq.sync.Client]:
 class Worker:
     """A worker in a process of its own; leaving ends it, if it lives."""
 
-    def __init__(self, broker: BrokerProcess, engine: sa.Engine, notes: Path, where: str) -> None:
-        url = engine.url.render_as_string(hide_password=False)
+    def __init__(
+        self, broker: BrokerProcess, database: sa.Engine | RedisServer, notes: Path, where: str
+    ) -> None:
+        url = (
+            database.url if isinstance(database, RedisServer)
+            else database.url.render_as_string(hide_password=False)
+        )  # fmt: skip
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.black_box.inbox_worker", broker.url, url, where,
              str(notes)], cwd=ROOT,
@@ -208,6 +218,36 @@ def test_of_two_processes_with_one_id_one_runs_its_handler(own, client, engine, 
     assert calls == {"order-7": 1, "last": 1}
 
 
+@pytest.mark.row("M1")
+@pytest.mark.timeout(60 + 4 * HELD_S)
+def test_a_handler_that_takes_long(own, client, engine, tmp_path) -> None:
+    """Its lease of 2 s is extended, and it runs once; the same id elsewhere is retried later."""
+    notes = [tmp_path / "one", tmp_path / "two"]
+    client.send("orders", "order-7", id="order-7")
+    with Worker(own, engine, notes[0], "hold"), Worker(own, engine, notes[1], "hold"):
+        wait_until(lambda: any(one.exists() for one in notes), "one handler runs")
+        until = time.monotonic() + HELD_S
+        send_beyond_the_window(client, "order-7")
+        wait_until(lambda: _waiting(client) == 1, "the other one has given up, for now")
+        threading.Event().wait(max(0.0, until - time.monotonic()))
+        assert ids(engine) == {}
+        assert [one.exists() for one in notes].count(True) == 1
+        for one in notes:
+            Path(f"{one}.go").touch()
+        client.send("orders", "last", id="last")
+        wait_until(lambda: ids(engine)["last"] == 1, "all are handled")
+        wait_until(lambda: _open(client) == 0, "all are acked", 90)
+    assert ids(engine) == {"order-7": 1, "last": 1}
+    assert bodies(client, "invoices") == {b"order-7": 1, b"last": 1}
+    calls = Counter([line for one in notes if one.exists() for line in one.read_text().split()])
+    assert calls == {"order-7": 1, "last": 1}
+
+
+def _waiting(client: ternmq.sync.Client) -> int:
+    """Return how many messages wait for their retry."""
+    return sum(one.waiting for one in client.admin.group("orders", "billing").queues)
+
+
 # -- M3 -------------------------------------------------------------------------------------------
 
 
@@ -228,6 +268,69 @@ def test_an_inbox_in_memory(client: ternmq.sync.Client) -> None:
             send_beyond_the_window(client, "order-7")
         wait_until(lambda: inbox.stats().suppressed == 2, "the repeats are suppressed")
     assert effects == ["order-7"]
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    folder = tmp_path / "redis"
+    folder.mkdir()
+    with redis_server(folder, *DURABLE) as server:
+        yield server
+
+
+@pytest.mark.row("M3")
+def test_an_inbox_in_redis_and_its_server_is_killed(own, client, redis, tmp_path) -> None:
+    """The worker goes on by itself; what was done before is known after the restart."""
+    notes = tmp_path / "notes"
+    with Worker(own, redis, notes, "nowhere"):
+        client.send("orders", "order-7", id="order-7")
+        wait_until(notes.exists, "it is handled")
+        wait_until(lambda: _open(client) == 0, "it is acked")
+        redis.kill()
+        send_beyond_the_window(client, "order-7")
+        client.send("orders", "order-8", id="order-8")
+        wait_until(lambda: _waiting(client) == 2, "both have failed, and wait for another attempt")
+        redis.start()
+        client.send("orders", "last", id="last")
+        wait_until(lambda: _open(client) == 0, "all are acked")
+    assert sorted(notes.read_text().split()) == ["last", "order-7", "order-8"]
+    assert bodies(client, "orders") == {b"order-7": 2, b"order-8": 1, b"last": 1}
+
+
+def _waiting(client: ternmq.sync.Client) -> int:
+    """Return how many messages wait for another attempt."""
+    return sum(one.waiting for one in client.admin.group("orders", "billing").queues)
+
+
+@pytest.mark.row("M3")
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_a_worker_with_an_inbox_in_redis_is_killed(own, client, redis, tmp_path, where) -> None:
+    """Between effect and mark: at least once. Between mark and ack: once."""
+    notes = tmp_path / "notes"
+    client.send("orders", "order-7", id="order-7")
+    for _ in range(2):
+        with Worker(own, redis, notes, where) as worker:
+            assert worker.dies()
+    with Worker(own, redis, notes, "nowhere"):
+        client.send("orders", "last", id="last")
+        wait_until(lambda: _open(client) == 0, "both are acked")
+    calls = Counter(notes.read_text().split())
+    assert calls == {"order-7": 3 if where == "before" else 1, "last": 1}
+
+
+@pytest.mark.row("M3")
+def test_of_two_processes_with_an_inbox_in_redis_one_runs(own, client, redis, tmp_path) -> None:
+    notes = [tmp_path / "one", tmp_path / "two"]
+    client.send("orders", "order-7", id="order-7")
+    with Worker(own, redis, notes[0], "hold"), Worker(own, redis, notes[1], "hold"):
+        wait_until(lambda: any(one.exists() for one in notes), "one handler runs")
+        send_beyond_the_window(client, "order-7")  # the other has it now, and waits
+        for one in notes:
+            Path(f"{one}.go").touch()
+        client.send("orders", "last", id="last")
+        wait_until(lambda: _open(client) == 0, "all are acked")
+    calls = Counter([line for one in notes if one.exists() for line in one.read_text().split()])
+    assert calls == {"order-7": 1, "last": 1}
 
 
 # -- M6 -------------------------------------------------------------------------------------------

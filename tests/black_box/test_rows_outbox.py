@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -22,7 +24,7 @@ import ternmq
 import ternmq.sync
 from ternmq.reliable import Outbox
 from tests.black_box import transactions
-from tests.black_box.process import BrokerProcess, wait_until
+from tests.black_box.process import DEADLINE, BrokerProcess, wait_until
 from tests.black_box.stranger import SEND
 from tests.black_box.wire import Wire
 from tests.killable_databases import KINDS, Servers, quick_folder
@@ -209,6 +211,42 @@ def test_nothing_is_sent_before_the_commit(dev, wire, client, shop, stack, topic
     assert shop.orders() == 1
     assert wire.up_bytes > 0
     assert outbox.stats().duplicates == 0
+
+
+@pytest.mark.row("J1", "J2", "J3", "J5b", "K18")
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_sent_before_the_commit_of_django(
+    wire, client, servers, topic, kind, tmp_path
+) -> None:
+    """An application that says nothing of outboxes: ``transaction.atomic``, and ``send``."""
+    url = servers.fresh(kind)
+    shop = Shop(kind, sa.create_engine(url), sa.create_engine(url, poolclass=sa.NullPool))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.black_box.django_shop", url, wire.url, topic, str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+    )
+
+    def stands(name: str) -> None:
+        there: Path = tmp_path / f"{name}.there"
+        wait_until(
+            lambda: there.exists() or process.poll() is not None, f"the application is at {name}"
+        )
+        assert process.poll() is None, "the application has ended"
+        assert (wire.connections, wire.up_bytes) == (0, 0), "nothing was sent"
+        assert (shop.rows(), shop.orders()) == (0, 0), "others see neither"
+        (tmp_path / f"{name}.go").touch()
+
+    try:
+        stands("undone")
+        stands("done")  # nothing was sent of what was rolled back, either
+        assert process.wait(DEADLINE) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert [body for _, body in stored(client, topic)] == [b"done", b"outside"]
+    assert (shop.rows(), shop.orders()) == (0, 1)
+    shop.engine.dispose()
+    servers.drop(kind, url)
 
 
 @pytest.mark.row("J1", "J2", "J3", "K18")

@@ -23,6 +23,8 @@ class Wire:
         lost: Answers to this command are thrown away; 0: none. Set it while nothing is under way.
         lost_count: How many were.
         delay_s: How much later each piece of an answer arrives.
+        deaf: All that comes from the other side is thrown away.
+        thrown_bytes: How much was.
     """
 
     def __init__(self, port: int) -> None:
@@ -31,13 +33,15 @@ class Wire:
         self._selector = selectors.DefaultSelector()
         self._pairs: dict[socket.socket, socket.socket] = {}
         self._ups: set[socket.socket] = set()
+        self._stranded: set[socket.socket] = set()
         self._lock = threading.RLock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, name="wire", daemon=True)
         self._limit: int | None = None
         self._begun: dict[socket.socket, bytes] = {}
         """Of a connection to the broker: the first bytes of a frame that is not whole yet."""
-        self.frozen = False
+        self.frozen = self.deaf = False
+        self.thrown_bytes = 0
         self.lost = self.lost_count = 0
         self.delay_s = 0.0
         self.up_bytes = self.down_bytes = self.connections = 0
@@ -53,6 +57,18 @@ class Wire:
             for one in list(self._pairs):
                 self._drop(one)
 
+    def strand(self) -> int:
+        """Have the connections that there are carry nothing more, and not end; return how many.
+
+        New ones work: as when a device in between has forgotten the old ones. ``cut`` ends all.
+        """
+        with self._lock:
+            fresh = [one for one in self._pairs if one not in self._stranded]
+            for one in fresh:
+                self._selector.unregister(one)
+            self._stranded.update(fresh)
+            return len(fresh) // 2
+
     def cut_after(self, down_bytes: int) -> None:
         """End the connection when it has carried so many more bytes to the client."""
         self._limit = down_bytes
@@ -67,7 +83,7 @@ class Wire:
                     assert isinstance(one, socket.socket)
                     if one is self._listener:
                         self._accept()
-                    elif one in self._pairs and not self.frozen:
+                    elif one in self._pairs and one not in self._stranded and not self.frozen:
                         self._carry(one)
             if self.frozen:
                 self._ended.wait(0.01)
@@ -89,6 +105,9 @@ class Wire:
     def _carry(self, one: socket.socket) -> None:
         try:
             data = one.recv(65536)
+            if data and one in self._ups and self.deaf:
+                self.thrown_bytes += len(data)
+                return
             if data and one in self._ups:
                 if self._limit is not None and len(data) >= self._limit:
                     self._pairs[one].sendall(data[: self._limit])
@@ -131,7 +150,9 @@ class Wire:
         other = self._pairs.get(one)
         for each in (one, other):
             if each is not None and self._pairs.pop(each, None) is not None:
-                self._selector.unregister(each)
+                if each not in self._stranded:
+                    self._selector.unregister(each)
+                self._stranded.discard(each)
                 self._ups.discard(each)
                 self._begun.pop(each, None)
                 each.close()

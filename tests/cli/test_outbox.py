@@ -151,7 +151,7 @@ def test_a_missing_package_is_named(cli: CommandLine, monkeypatch: pytest.Monkey
 
     monkeypatch.setitem(sys.modules, "pymysql", None)
     told = cli("outbox", "status", "--database", "mysql://me@127.0.0.1:1/shop", code=2)
-    assert "needs pymysql: pip install 'ternmq[reliable,mysql]'" in told.err
+    assert "needs pymysql: pip install 'ternmq[mysql]'" in told.err
 
 
 # -- looks ----------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 import sqlalchemy as sa
 
+from ternmq.cli.outbox import sequence
 from ternmq.reliable.database.prepare import prepare
 from ternmq.reliable.libraries.alchemy import AlchemyDatabase
 from ternmq.reliable.modes.numbering import Numbered
@@ -90,6 +91,19 @@ def test_operators_find_what_needs_them(bank: Bank, cli: CommandLine) -> None:
     told = cli("sequence", "list", "--database", bank.url, "--all", "-n", 1)
     assert len(told.out.splitlines()) == 2
     assert "there are more" in told.err
+
+
+def test_missing_messages_are_listed_by_number(bank: Bank, cli: CommandLine) -> None:
+    bank.arrive("few", 2, size=4)
+    bank.arrive("many", 1, size=100)
+    listed = cli("sequence", "list", "--database", bank.url, "--all").out.splitlines()
+    place = listed[0].split().index("missing")
+    cells = {line.split()[0]: line.split()[place] for line in listed[1:]}
+    assert cells["few"] == "1,3,4"
+    shown = [str(number) for number in range(2, 2 + sequence._MOST_MISSING)]
+    assert cells["many"] == ",".join([*shown, f"+{99 - sequence._MOST_MISSING}"])
+    told = cli("sequence", "show", "few", "--database", bank.url)
+    assert "1, 3, 4" in told.out
 
 
 def test_sessions_of_a_topic_or_a_group(bank: Bank, cli: CommandLine) -> None:

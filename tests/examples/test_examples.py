@@ -84,6 +84,7 @@ def test_django_shop(run: Callable[..., list[str]], dev: BrokerProcess) -> None:
         "a payment outside a transaction was refused",
         "stored at the broker: [500, 700]",
         "rows left: 0",
+        "in the books: [500, 700]",
     ]
     with ternmq.sync.connect(dev.url) as client:
         assert {one.ordering_key for one in client.read("payments")} == {"user-3"}

@@ -7,14 +7,14 @@ patch to the copy and runs the simulator there. A mutant that is not caught in t
 of the simulator, not of the broker: mend `tests/sim`, never the patch.
 
 What the simulator does not contain (the reliable component works on an application's database) is
-found by a test: the field ``Test:`` names it as pytest does. `make test` runs it on the tree as it
-is.
+found by a test: the field ``Test:`` names it as pytest does.
 
-The unpatched tree is run as well, as the control: if the simulator complains there, a "caught"
-says nothing.
+The unpatched tree is run as well, as the control, with the simulator and with the tests that are
+named: if one of them complains there, a "caught" says nothing.
 
 Reading order: ``patch`` (reading, applying and making diffs), ``trial`` (one mutant, one run),
-``report`` (the table and ``results.json``), ``__main__``.
+``report`` (the table and ``results.json``), ``__main__``. ``README.md`` lists those of the
+reliable component, with the run that is in ``results-reliable.json``.
 
 A new mutant: change a copy of the tree by hand, ``git diff`` into ``NN-name.patch``, write the
 comment block above it. When the source has moved on and a patch no longer applies: ``python -m

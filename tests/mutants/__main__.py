@@ -92,8 +92,10 @@ def run(
         return attempt(ROOT, patch, command, seconds)
 
     todo: list[Patch | None] = [*patches]
+    tests = None
     if control:
         todo.insert(0, None)
+        tests = control_of_tests(patches, seconds)
     results: list[Result] = []
     with ThreadPoolExecutor(max_workers=at_once) as pool:
         for one in pool.map(tried, todo):
@@ -102,11 +104,27 @@ def run(
             if one.verdict in (Verdict.BROKEN, Verdict.HUNG):
                 print(one.output, flush=True)
     clean = results.pop(0) if control else Result("(no control)", Verdict.SURVIVED, 0.0, "")
-    print(report.summary(clean, results))
+    print(report.summary(clean, results, tests))
     if path is not None:
-        report.write(path, clean, results, seconds=seconds, seed=seed, at_once=at_once)
+        report.write(path, clean, results, tests, seconds=seconds, seed=seed, at_once=at_once)
     caught = all(one.verdict is Verdict.CAUGHT for one in results)
-    return 0 if caught and report.control_ok(clean) else 1
+    clean_too = tests is None or report.control_ok(tests)
+    return 0 if caught and clean_too and report.control_ok(clean) else 1
+
+
+def control_of_tests(patches: list[Patch], seconds: float) -> Result | None:
+    """Run the tests that mutants name in a copy without a patch; None: no mutant names one.
+
+    A test that fails there, because the copy lacks a file, say, would "catch" every mutant.
+    """
+    nodes = dict.fromkeys(node for patch in patches if (node := patch.field(TEST)))
+    if not nodes:
+        return None
+    result = attempt(ROOT, None, a_test(*nodes), seconds * len(nodes))
+    print(report.row(result), flush=True)
+    if not report.control_ok(result):
+        print(result.output, flush=True)
+    return result
 
 
 if __name__ == "__main__":

@@ -26,8 +26,14 @@ def control_ok(control: Result) -> bool:
     return control.verdict is Verdict.SURVIVED
 
 
-def summary(control: Result, results: Sequence[Result]) -> str:
-    """Return the last lines: how many were caught, and what is wrong."""
+def summary(control: Result, results: Sequence[Result], tests: Result | None = None) -> str:
+    """Return the last lines: how many were caught, and what is wrong.
+
+    Args:
+        control: The simulator's run of the unpatched tree.
+        results: Of the mutants.
+        tests: The same of the tests that mutants name; None: there are none.
+    """
     caught = [one for one in results if one.verdict is Verdict.CAUGHT]
     lines = [f"{len(caught)} of {len(results)} mutants caught"]
     if caught:
@@ -38,6 +44,8 @@ def summary(control: Result, results: Sequence[Result]) -> str:
             f"the control is {'not clean' if control.verdict is Verdict.CAUGHT else 'void'}: "
             f"{control.told}; these results mean nothing"
         )
+    if tests is not None and not control_ok(tests):
+        lines.append("a test that mutants name fails without them: what tests caught means nothing")
     lines += [
         f"{one.name} is {one.verdict.value}: {one.told or 'a defect of the simulator'}"
         for one in results
@@ -68,12 +76,13 @@ def write(
     path: Path,
     control: Result,
     results: Sequence[Result],
+    tests: Result | None = None,
     *,
     seconds: float,
     seed: int,
     at_once: int,
 ) -> None:
-    """Write everything that was found as JSON."""
+    """Write everything that was found as JSON; ``tests`` is as for ``summary``."""
     content = {
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": machine(),
@@ -81,6 +90,7 @@ def write(
         "seed": seed,
         "at_once": at_once,
         "control": _plain(control),
+        "control_of_tests": None if tests is None else _plain(tests),
         "mutants": [_plain(one) for one in results],
     }
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

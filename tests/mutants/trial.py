@@ -72,7 +72,7 @@ def copy_tree(root: Path, to: Path) -> None:
         shutil.copytree(
             root / folder,
             to / folder,
-            ignore=shutil.ignore_patterns("__pycache__", "*.pyc", "results.json"),
+            ignore=shutil.ignore_patterns("__pycache__", "*.pyc", "results*.json"),
         )
     if (root / SETTINGS).exists():
         shutil.copy(root / SETTINGS, to / SETTINGS)
@@ -104,13 +104,13 @@ def simulator(seconds: float, seed: int, kinds: str = "") -> list[str]:
     ]  # fmt: skip
 
 
-def a_test(node: str) -> list[str]:
-    """Return the command that runs a test of the current folder.
+def a_test(*nodes: str) -> list[str]:
+    """Return the command that runs tests of the current folder, until one fails.
 
     Args:
-        node: As pytest names it: a file, a function, a case.
+        nodes: As pytest names them: a file, a function, a case.
     """
-    return [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", node]
+    return [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *nodes]
 
 
 def attempt(root: Path, patch: Patch | None, command: Sequence[str], seconds: float) -> Result:

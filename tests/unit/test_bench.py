@@ -129,9 +129,13 @@ def test_transactions_are_measured(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_outbox_is_measured(tmp_path):
     out = tmp_path / "outbox.json"
-    chosen = ("confirm-1-sqlite", "stored-sqlite", "backlog-sqlite", "idle-sqlite", "rapid-sqlite")
+    chosen = (
+        "confirm-1-sqlite", "stored-sqlite", "backlog-sqlite", "backlog-keys-sqlite",
+        "backlog-key-sqlite", "blocked-sqlite", "idle-sqlite", "rapid-sqlite",
+    )  # fmt: skip
     done = subprocess.run(
         [sys.executable, str(BENCH.with_name("outbox.py")), "--quick", "--data",
          str(tmp_path / "data"), "--out", str(out), *chosen],
@@ -141,7 +145,9 @@ def test_the_outbox_is_measured(tmp_path):
     written = json.loads(out.read_text())["measurements"]
     assert set(written) == set(chosen)
     assert written["confirm-1-sqlite"]["figures"]["share"]["median"] > 0
-    assert written["backlog-sqlite"]["figures"]["duplicates"]["median"] == 0
+    for backlog in ("backlog-sqlite", "backlog-keys-sqlite", "backlog-key-sqlite"):
+        assert written[backlog]["figures"]["duplicates"]["median"] == 0
+    assert written["blocked-sqlite"]["figures"]["share"]["median"] > 0
     assert not list((tmp_path / "data").iterdir())
 
 

@@ -113,7 +113,8 @@ def test_tests_that_mutants_name_are_there():
     for node in named:
         path, _, function = node.partition("::")
         tree = ast.parse((ROOT / path).read_text())
-        names = {one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)}
+        kinds = ast.FunctionDef | ast.AsyncFunctionDef
+        names = {one.name for one in ast.walk(tree) if isinstance(one, kinds)}
         assert function.partition("[")[0] in names, node
 
 
@@ -349,6 +350,27 @@ def test_exit_code(monkeypatch, capsys, control, mutants, code):
     )
     assert got == code
     assert capsys.readouterr().out
+
+
+TEST_FAILS = Result(CONTROL, Verdict.BROKEN, 3.0, "exit code 1")
+
+
+@pytest.mark.parametrize(("tests", "code"), [(CLEAN, 0), (TEST_FAILS, 1)])
+def test_tests_that_are_named_are_run_without_a_mutant_too(monkeypatch, capsys, tests, code):
+    one = only(DIFF.replace("# Noticed: thus", "# Noticed: thus\n# Test: tests/a.py::test_b"))
+    two = only(DIFF.replace("# Noticed: thus", "# Noticed: thus\n# Test: tests/a.py::test_c"))
+    results = iter([tests, CLEAN, CAUGHT, CAUGHT, CAUGHT])
+    commands = []
+
+    def attempted(root, patch, command, seconds):
+        commands.append((patch, command))
+        return next(results)
+
+    monkeypatch.setattr(command, "attempt", attempted)
+    got = command.run([one, two, one], seconds=1, seed=1, at_once=1, control=True, path=None)
+    assert commands[0] == (None, a_test("tests/a.py::test_b", "tests/a.py::test_c"))
+    assert got == code
+    assert ("fails without them" in capsys.readouterr().out) is bool(code)
 
 
 def test_list_and_unknown_name(capsys):

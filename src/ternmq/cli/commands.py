@@ -59,6 +59,11 @@ TABLE: Final[Mapping[str, Entry]] = {
         "outbox.outbox:outbox",
         "Prepare databases for the outbox, send what waits in them, and decide what failed.",
     ),
+    "inbox": Entry(
+        MESSAGES,
+        "outbox.inbox:inbox",
+        "Look at the inboxes of databases, and remove rows whose time is over.",
+    ),
     "sequence": Entry(
         MESSAGES,
         "outbox.sequence:sequence",

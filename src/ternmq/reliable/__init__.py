@@ -1,6 +1,6 @@
 """Sending and receiving together with the changes of an application's database.
 
-``database`` (ports, tables, leases), ``libraries`` (SQLAlchemy and bare connections), ``ids``
+``database`` (ports, tables, leases), ``libraries`` (SQLAlchemy, Django, bare connections), ``ids``
 (numbers and text ids that are unique everywhere), ``tasks`` (functions that run once every so many
 seconds), ``outbox`` (messages as rows, sent after the transaction), ``inbox`` (messages that come
 twice have their effect once), ``modes`` (batch sessions, the messages of orderly sessions, a limit
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         SequenceStep,
         Step,
         Steps,
+        StepsStats,
         Task,
         collector,
         ddl,
@@ -43,14 +44,20 @@ __all__ = [
     "Inbox", "InboxStats", "Outbox", "OutboxStats", "Step", "Task", "collector", "ddl", "every",
     "idempotent", "Ids", "IdsStats", "text_id", "batch", "Holder", "BlockingHolder", "Items",
     "Item", "Throttle", "sequence", "SequenceBlock", "BlockingSequenceBlock", "Steps",
-    "SequenceStep",
+    "StepsStats", "SequenceStep",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - of several kinds
-    """Import what needs SQLAlchemy when it is first used."""
+    """Import what needs SQLAlchemy when it is first used.
+
+    Raises:
+        InvalidRequest: It is not installed.
+    """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ternmq.reliable import surface
+    from ternmq.reliable.libraries.extras import installed
 
+    with installed(f"ternmq.reliable.{name}"):
+        from ternmq.reliable import surface
     return getattr(surface, name)

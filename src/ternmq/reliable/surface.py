@@ -11,6 +11,7 @@ from ternmq.reliable.outbox.outbox import Outbox, ddl
 from ternmq.reliable.outbox.stats import OutboxStats
 from ternmq.reliable.outbox.steps import Step
 from ternmq.reliable.steps.item import SequenceStep
+from ternmq.reliable.steps.stats import StepsStats
 from ternmq.reliable.steps.steps import Steps
 from ternmq.reliable.tasks.task import Task, every
 
@@ -18,21 +19,28 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
 __all__ = [
-    "Inbox", "InboxStats", "Outbox", "OutboxStats", "SequenceStep", "Step", "Steps", "Task",
-    "collector", "ddl", "every", "idempotent",
+    "Inbox", "InboxStats", "Outbox", "OutboxStats", "SequenceStep", "Step", "Steps", "StepsStats",
+    "Task", "collector", "ddl", "every", "idempotent",
 ]  # fmt: skip
 
 
-def collector(outbox: Outbox, *others: Outbox) -> Collector:
-    """Return what reports outboxes to Prometheus: ``REGISTRY.register(collector(outbox))``.
+def collector(one: Outbox | Steps, *others: Outbox | Steps) -> Collector:
+    """Return what reports to Prometheus: ``REGISTRY.register(collector(outbox, steps))``.
 
-    The names begin with ``ternmq_outbox_``; each value has a label ``database``. If a process has
-    several outboxes, register one collector with all of them.
+    The names begin with ``ternmq_outbox_`` and ``ternmq_sequence_``; each value has a label
+    ``database``. Register one collector with all that a process has.
 
     Args:
-        outbox: An outbox.
+        one: An outbox, or the steps of orderly sessions.
         others: More of them.
     """
     from ternmq.reliable.outbox.collector import OutboxCollector
+    from ternmq.reliable.steps.collector import Collectors, StepsCollector
 
-    return OutboxCollector((outbox, *others))
+    steps = [each for each in (one, *others) if isinstance(each, Steps)]
+    outboxes = [each for each in (one, *others) if not isinstance(each, Steps)]
+    if not steps:
+        return OutboxCollector(outboxes)
+    if not outboxes:
+        return StepsCollector(steps)
+    return Collectors((OutboxCollector(outboxes), StepsCollector(steps)))

@@ -38,9 +38,12 @@ SHORT: Final = (
     "test_a_lock_on_the_table_is_held_for_long[mariadb]",
     "test_a_transaction_stays_open_while_many_rows_pass[mariadb]",
     "test_the_database_is_full",
+    "test_answers_of_the_database_are_lost[postgresql]",
+    "test_the_line_of_the_leader_is_half_open[mariadb]",
+    "test_the_clock_of_the_database_jumps_by_an_hour[sqlite]",
 )
 """Ends of the ids of tests of which `make test` runs these; `make outbox-faults` runs all."""
-FILES: Final = ("test_steps.py", "test_faults.py")
+FILES: Final = ("test_steps.py", "test_faults.py", "test_lines.py", "test_clocks.py")
 """Whose tests are chosen from so."""
 
 

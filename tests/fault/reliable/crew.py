@@ -8,7 +8,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +20,7 @@ import pytest
 from tests.fault.processes import DEADLINE, ROOT, environment
 from tests.fault.reliable.member import Orders
 from tests.fault.reliable.tools import wait_until
+from tests.fault.reliable.transfers.clerk import Duty
 
 
 class MemberProcess:
@@ -30,7 +31,7 @@ class MemberProcess:
         pid: Of its process.
     """
 
-    def __init__(self, orders: Orders, pid: int) -> None:
+    def __init__(self, orders: Orders | Duty, pid: int) -> None:
         self.name = orders.name
         self.pid = pid
         self._file = Path(orders.file)
@@ -103,6 +104,14 @@ class MemberProcess:
         self._signal(signal.SIGKILL)
         wait_until(lambda: self.ended, f"{self.name} is gone")
 
+    def dies(self, number: signal.Signals) -> None:
+        """Tell it by a signal to kill itself somewhere; wait until it has."""
+        self.said("started")  # before, the signal ends it
+        self._signal(number)
+        wait_until(lambda: self.ended, f"inconclusive: {self.name} dies: {self.errors}")
+        if not self.lines("dies"):
+            pytest.fail(f"{self.name} ended otherwise: {self.errors}")
+
     def end(self) -> dict[str, Any]:
         """Have it end properly; return what it counted."""
         self.said("started")  # before, SIGTERM kills it
@@ -131,10 +140,14 @@ class Crew:
     Args:
         nursery: Forks them.
         folder: For their files.
+        kind: Of what they are ordered to do.
         common: Orders that all have: ``database``, ``broker``, ``topic`` and others.
     """
 
-    def __init__(self, nursery: Nursery, folder: Path, **common: Any) -> None:
+    def __init__(
+        self, nursery: Nursery, folder: Path, kind: type[Orders | Duty] = Orders, **common: Any
+    ) -> None:
+        self._kind = kind
         self._nursery = nursery
         self._folder = folder
         self._common = common
@@ -155,7 +168,7 @@ class Crew:
 
     def start(self, name: str, **given: Any) -> MemberProcess:
         """Start a member."""
-        orders = Orders(name=name, file=str(self._folder / name), **{**self._common, **given})
+        orders = self._kind(name=name, file=str(self._folder / name), **{**self._common, **given})
         made = MemberProcess(orders, self._nursery.fork(orders))
         self.members.append(made)
         return made
@@ -171,16 +184,20 @@ class Crew:
 
 
 class Nursery:
-    """The process that forks members."""
+    """The process that forks members.
 
-    def __init__(self) -> None:
+    Args:
+        before: Words that go before its command.
+    """
+
+    def __init__(self, before: Sequence[str] = ()) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fault.reliable.nursery"],
+            [*before, sys.executable, "-m", "tests.fault.reliable.nursery"],
             cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             start_new_session=True,
         )  # fmt: skip
 
-    def fork(self, orders: Orders) -> int:
+    def fork(self, orders: Orders | Duty) -> int:
         """Fork a member; return its process."""
         asked, answers = _open(self._process.stdin), _open(self._process.stdout)
         asked.write(msgspec.json.encode(orders).decode() + "\n")
@@ -199,9 +216,9 @@ def _open(stream: IO[str] | None) -> IO[str]:
 
 
 @contextmanager
-def nursery() -> Iterator[Nursery]:
-    """Run a nursery."""
-    made = Nursery()
+def nursery(before: Sequence[str] = ()) -> Iterator[Nursery]:
+    """Run a nursery; ``before``: words that go before its command."""
+    made = Nursery(before)
     try:
         yield made
     finally:

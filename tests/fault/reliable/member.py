@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -31,7 +32,7 @@ _RENEWED: Final = 0.3
 """Share of a lease after which it is renewed, as in the component."""
 
 
-class Orders(msgspec.Struct, frozen=True, kw_only=True):
+class Orders(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """What a member does.
 
     Attributes:
@@ -87,8 +88,9 @@ class Notes:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def say(self, what: str, *, synced: bool = False, **more: object) -> None:
-        """Write a line."""
-        os.write(self._file, json.dumps({"what": what, **more}).encode() + b"\n")
+        """Write a line, with the time by the clock that all processes have in common."""
+        line = {"what": what, "at": round(time.monotonic(), 3), **more}
+        os.write(self._file, json.dumps(line).encode() + b"\n")
         if synced:
             os.fdatasync(self._file)
 
@@ -141,7 +143,7 @@ class Member:
             client, self._engine, compensate=orders.compensate, resend_after=orders.resend_after
         )
         outbox.observe(self._stopper.observe)
-        with _lease_of(orders.lease_s):
+        with lease_of(orders.lease_s):
             outbox.start()
         writers = [
             threading.Thread(target=self._write, args=(client,), name=f"writer-{number}")
@@ -204,7 +206,7 @@ class Member:
             return
 
 
-def _lease_of(seconds: float) -> ExitStack:
+def lease_of(seconds: float) -> ExitStack:
     """Have the outbox that starts meanwhile take a shorter lease: tests wait for its end."""
     stack = ExitStack()
     if seconds:

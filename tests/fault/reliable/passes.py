@@ -22,8 +22,10 @@ from ternmq.reliable.database.lease import Lease
 from ternmq.reliable.database.prepare import prepare
 from ternmq.reliable.libraries.alchemy import AlchemyDatabase
 from ternmq.reliable.outbox import relay as relay_module
-from ternmq.reliable.outbox.relay import Compensator, OwnRows, Sending, Settings
+from ternmq.reliable.outbox import sending as sending_module
+from ternmq.reliable.outbox.relay import Compensator, OwnRows
 from ternmq.reliable.outbox.rows import Ref
+from ternmq.reliable.outbox.sending import Sending, Settings
 from ternmq.reliable.outbox.stats import OutboxStats
 from ternmq.reliable.outbox.steps import Steps
 from ternmq.reliable.outbox.table import Table
@@ -33,15 +35,28 @@ from ternmq.sync.loop_thread import LoopThread
 START_MS: Final = 1_700_000_000_000
 TOPIC: Final = "orders"
 
-Answers = Callable[[str, Message], Exception | None]
-"""Says what the broker answers to a message; None: a receipt."""
+Answers = Callable[[str, Message], BaseException | None]
+"""Says what the broker answers to a message; None: a receipt. Other errors end the process."""
+
+
+def once(error: Exception, id_: str) -> Answers:
+    """Answer an error to a message, the first time."""
+    left = [id_]
+
+    def answers(topic: str, message: Message) -> Exception | None:
+        if message.id in left:
+            left.remove(id_)
+            return error
+        return None
+
+    return answers
 
 
 class Broker:
     """A broker in memory, as the client of an outbox meets it.
 
     Attributes:
-        stored: Ids of the messages in their order; each once.
+        stored: Ids of the messages in their order; each once, within the window.
         asked: Ids of each call, in their order.
         answers: What it answers; replaced by tests.
     """
@@ -52,10 +67,15 @@ class Broker:
         self.answers: Answers = lambda topic, message: None
         self.thread = LoopThread()
         self.admin = self
+        self._window = 0
 
     def close(self) -> None:
         """End its loop."""
         self.thread.stop()
+
+    def forget(self) -> None:
+        """Recognise no message any more that was stored before."""
+        self._window = len(self.stored)
 
     def reach(self) -> tuple[LoopThread, Broker]:
         """As ``Client.reach``."""
@@ -77,10 +97,12 @@ class Broker:
 
     def _answered(self, topic: str, message: Message) -> Receipt | Exception:
         error = self.answers(topic, message)
-        if error is not None:
+        if isinstance(error, Exception):
             return error
+        if error is not None:  # the process dies before the answer comes
+            raise error
         id_ = message.id or ""
-        duplicate = id_ in self.stored
+        duplicate = id_ in self.stored[self._window :]
         if not duplicate:
             self.stored.append(id_)
         return Receipt(topic, 0, 0, True, duplicate, 0, 0, id_)
@@ -113,7 +135,7 @@ class Passes:
         self.gone: list[str] = []
         self._patches = [
             patch.object(module, "steady_s", lambda: self.steady_s)
-            for module in (lease_module, relay_module)
+            for module in (lease_module, relay_module, sending_module)
         ]
         self._numbers = 0
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+import shutil
 import sqlite3
+import tempfile
 import threading
+from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -17,7 +23,7 @@ from tests.fault.reliable.place import Place, place
 from tests.fault.reliable.tools import much, wait_until
 from tests.fault.tools import need_root
 from tests.fault.volumes import Memory
-from tests.killable_databases import KINDS, SERVED
+from tests.killable_databases import KINDS, SERVED, Servers
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
@@ -25,6 +31,9 @@ ROWS: Final = much(1_000, 100_000)
 """Transactions, of two rows each, that pass an open one."""
 HELD_S: Final = much(6, 10)
 """Longer than SQLite waits for a lock by default."""
+
+SERVER_BYTES: Final = 400 << 20
+"""Of the disk of a server, most of which the test takes away."""
 
 LOCKS: Final = {
     "sqlite": ("BEGIN IMMEDIATE",),
@@ -146,6 +155,29 @@ def test_a_transaction_stays_open_while_many_rows_pass(kind, servers, broker, fo
     assert not any(one["duplicates"] for one in counts), counts
 
 
+@pytest.mark.timeout(180 if ROWS < 5000 else 3000)
+@pytest.mark.row("K5")
+def test_a_reader_of_sqlite_stays_open_while_many_rows_pass(servers, broker, forks, tmp_path):
+    """SQLite has one writer; what a reader sees stays in its log, which grows meanwhile."""
+    with place("sqlite", servers, broker, forks, tmp_path / "crew", accounts=64) as here:
+        here.crew.start("c1")
+        here.crew.start("first", count=1, compensate=False).said("done")
+        engine = sa.create_engine(here.url, poolclass=sa.NullPool)
+        with engine.connect() as connection:
+            connection.exec_driver_sql("BEGIN")
+            seen = connection.exec_driver_sql("SELECT count(*) FROM orders").scalar_one()
+            writer = here.crew.start("w1", count=ROWS, threads=2, accounts=64, compensate=False)
+            writer.said("done", seconds=1500)
+            checks.wait_until_empty(here.engine)
+            again = connection.exec_driver_sql("SELECT count(*) FROM orders").scalar_one()
+            assert (seen, again) == (1, 1), "inconclusive: it was open"
+        engine.dispose()
+        verdict = here.judge()
+        here.crew.end()
+    assert verdict.committed == ROWS + 1
+    assert verdict.unknown == 0
+
+
 @pytest.mark.timeout(180)
 @pytest.mark.row("J1", "K5")
 def test_the_database_is_full(servers, broker, forks, tmp_path):
@@ -172,3 +204,66 @@ def test_the_database_is_full(servers, broker, forks, tmp_path):
             verdict = here.judge()
             here.crew.end()
     assert verdict.committed >= 40
+
+
+@pytest.fixture
+def disk() -> Iterator[Memory]:
+    """A small disk for a server, which is another user's process."""
+    need_root()
+    folder = Path(tempfile.mkdtemp(prefix="ternmq-disk-"))
+    folder.chmod(0o755)
+    with Memory(folder / "disk", SERVER_BYTES) as made:
+        yield made
+    shutil.rmtree(folder)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.row("J1", "K5")
+@pytest.mark.parametrize("kind", SERVED)
+def test_the_disk_of_the_server_is_full(kind, disk, broker, forks, tmp_path):
+    """Transactions fail whole, or the server ends and is started again; then all goes on."""
+    with Servers(tmp_path / "sqlite", data=disk.point) as servers:
+        servers.of(kind)
+        with place(kind, servers, broker, forks, tmp_path / "crew") as here:
+            here.crew.start("c1")
+            writer = here.crew.start("w1", count=10**9, threads=4, compensate=False)
+            wait_until(lambda: committed(here) >= 20, "some are committed")
+            fills = Filler(here.url)
+            ballast = disk.fill()
+            wait_until(fills.is_full, "inconclusive: it is full", pause=0.0)
+            assert os.statvfs(disk.point).f_bavail == 0, "inconclusive: the disk is full"
+            ballast.unlink()
+            if servers.ended(kind):
+                servers.again(kind)
+            wait_until(fills.has_room, "the server works again")
+            before = committed(here)
+            wait_until(lambda: committed(here) >= before + 20, "the application goes on")
+            writer.end()
+            verdict = here.judge()
+            here.crew.end()
+    assert verdict.committed >= 40
+
+
+class Filler:
+    """Somebody else's table, which grows until the server has no room."""
+
+    def __init__(self, url: str) -> None:
+        self._engine = sa.create_engine(url, poolclass=sa.NullPool)
+        with self._engine.begin() as connection:
+            connection.exec_driver_sql("CREATE TABLE filler (data TEXT)")
+
+    def _grow(self, text: str) -> bool:
+        try:
+            with self._engine.begin() as connection:
+                connection.execute(sa.text("INSERT INTO filler VALUES (:text)"), {"text": text})
+        except sa.exc.DBAPIError:
+            return False
+        return True
+
+    def is_full(self) -> bool:
+        """Write some more; return whether the server had no room for it."""
+        return not self._grow(secrets.token_hex(30_000))
+
+    def has_room(self) -> bool:
+        """Return whether the server writes again."""
+        return self._grow("a line")

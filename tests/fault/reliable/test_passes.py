@@ -14,7 +14,7 @@ from ternmq.model.errors import (
     MessageTooLarge,
     SendTimeout,
 )
-from tests.fault.reliable.passes import Passes
+from tests.fault.reliable.passes import Passes, once
 
 ERRORS = (CannotConnect, ConnectionLost, SendTimeout, Busy, Forbidden, MessageTooLarge)
 
@@ -23,19 +23,6 @@ ERRORS = (CannotConnect, ConnectionLost, SendTimeout, Busy, Forbidden, MessageTo
 def passes(tmp_path) -> Iterator[Passes]:
     with Passes(tmp_path) as made:
         yield made
-
-
-def once(error: Exception, id_: str):
-    """Answer an error to a message, the first time."""
-    left = [id_]
-
-    def answers(topic, message):
-        if message.id in left:
-            left.remove(message.id)
-            return error
-        return None
-
-    return answers
 
 
 @pytest.mark.parametrize("error", ERRORS)

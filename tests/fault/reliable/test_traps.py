@@ -12,6 +12,7 @@ from ternmq.reliable.database.prepare import prepare
 from ternmq.reliable.libraries.alchemy import AlchemyDatabase
 from ternmq.reliable.outbox.rows import Ref
 from ternmq.reliable.outbox.table import Table
+from tests.black_box.process import wait_until
 from tests.killable_databases import KINDS, SERVED
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
@@ -74,6 +75,29 @@ def test_keys_and_ids_that_a_collation_takes_for_equal_are_different(database):
     with database.writing() as work:
         assert table.delete(work, [Ref(refs[0].seq, "order-7")]) == 0, "the id of another row"
         assert table.delete(work, [refs[0]]) == 1
+
+
+@pytest.mark.timeout(120)
+def test_the_time_of_a_row_is_that_of_its_statement(database):
+    """Not that of the beginning of its transaction: the row would be nobody's for less time."""
+    table = Table(database.dialect)
+
+    def now_ms() -> int:
+        with database.reading() as work:
+            return table.now_ms(work)
+
+    engine = sa.create_engine(database.url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("SELECT count(*) FROM ternmq_lease").all()  # it has begun
+        began_ms = now_ms()
+        wait_until(lambda: now_ms() > began_ms + 100, "time passes")
+        before_ms = now_ms()
+        statement, values = table.insertion([values_of(database, "a", "")])
+        connection.execute(sa.text(statement), values)
+    engine.dispose()
+    with database.reading() as work:
+        [[written_ms]] = work.run("SELECT written_ms FROM ternmq_outbox", {}).rows
+    assert before_ms <= written_ms <= now_ms()
 
 
 @pytest.mark.timeout(120)

@@ -11,9 +11,15 @@ from django.conf import settings
 
 
 def set_up(url: str) -> None:
-    """Configure Django for a database: a path, or a URL of PostgreSQL or MariaDB."""
+    """Configure Django for a database: a path, or a URL of PostgreSQL or MariaDB.
+
+    Beside a file there is a second one, with the alias ``stock``.
+    """
+    databases = {"default": _database(url)}
+    if url.startswith("sqlite"):
+        databases["stock"] = _database(f"{url}-stock")
     settings.configure(
-        DATABASES={"default": _database(url)},
+        DATABASES=databases,
         INSTALLED_APPS=["ternmq.reliable.django"],
         DEFAULT_AUTO_FIELD="django.db.models.AutoField",
         USE_TZ=True,
@@ -26,8 +32,13 @@ def set_up(url: str) -> None:
 
 def _database(url: str) -> dict[str, object]:
     if url.startswith("sqlite"):
-        return {"ENGINE": "django.db.backends.sqlite3", "NAME": url.partition("///")[2],
-                "OPTIONS": {"timeout": 20, "transaction_mode": "IMMEDIATE"}}  # fmt: skip
+        # A backend of the project, as docs/guide/database.md has it for Django before 5.1.
+        old = django.VERSION < (5, 1)
+        engine = "tests.integration.reliable.immediate" if old else "django.db.backends.sqlite3"
+        mode = {} if old else {"transaction_mode": "IMMEDIATE"}
+        return {
+            "ENGINE": engine, "NAME": url.partition("///")[2], "OPTIONS": {"timeout": 20, **mode},
+        }  # fmt: skip
     parts = urlsplit(url)
     if parts.scheme.startswith("mysql"):
         import pymysql

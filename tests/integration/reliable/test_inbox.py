@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -18,7 +19,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 import ternmq
 import ternmq.sync
@@ -138,12 +139,12 @@ def test_all_that_a_handler_is_given_is_one_transaction(inbox, shop_engine) -> N
 
 
 def test_objects_of_a_session_are_written_without_a_commit(inbox, shop_engine) -> None:
-    class Base(sa.orm.DeclarativeBase):
+    class Base(DeclarativeBase):
         pass
 
     class Effect(Base):
         __tablename__ = "effects"
-        id: sa.orm.Mapped[str] = sa.orm.mapped_column(sa.String(40), primary_key=True)
+        id: Mapped[str] = mapped_column(sa.String(40), primary_key=True)
 
     @idempotent(inbox)
     def handle(order: object, session: Session) -> None:
@@ -212,6 +213,22 @@ def test_a_drivers_connection_that_commits_fails(inbox, shop_engine) -> None:
     with pytest.raises(ternmq.InvalidHandler, match="committed or rolled back"):
         idempotent(inbox)(handle)(None, Message("order-7"))
     assert remembered(shop_engine) == []
+
+
+def test_an_error_that_a_handler_has_swallowed(servers, tmp_path) -> None:
+    """PostgreSQL answers the COMMIT with a rollback, and nothing raises an error."""
+    with shop(servers.new("postgresql", tmp_path)) as engine, Inbox(engine) as inbox:
+        inbox.prepare()
+
+        @idempotent(inbox)
+        def handle(order: object, connection: sa.Connection) -> None:
+            connection.execute(EFFECT, {"id": "lost"})
+            with suppress(sa.exc.DBAPIError):
+                connection.exec_driver_sql("INSERT INTO nothing VALUES (1)")
+
+        with pytest.raises(ternmq.InvalidHandler, match="savepoint"):
+            handle(None, Message("order-7"))
+        assert (effects(engine), remembered(engine), inbox.stats().handled) == ([], [], 0)
 
 
 def test_what_the_client_finds_after_the_call_is_found_before_the_commit(tmp_path) -> None:
@@ -490,6 +507,28 @@ def test_rows_are_removed_after_their_time(inbox, shop_engine) -> None:
     assert remembered(shop_engine) == []
 
 
+@pytest.mark.parametrize("days", [-30, 30])
+def test_how_long_a_message_is_kept_does_not_depend_on_the_clock_of_the_process(
+    inbox, shop_engine, monkeypatch, days
+) -> None:
+    now_s, now_ns = time.time, time.time_ns
+    wrong_s = days * 24 * 3600
+    monkeypatch.setattr(time, "time", lambda: now_s() + wrong_s)
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns() + wrong_s * 1_000_000_000)
+
+    @idempotent(inbox)
+    def handle(order: object, session: Session) -> None:
+        session.execute(EFFECT, {"id": "order-7"})
+
+    handle(None, Message("order-7"))
+    assert inbox.clean() == 0
+    handle(None, Message("order-7"))
+    assert effects(shop_engine) == ["order-7"]
+    monkeypatch.undo()
+    assert inbox.clean() == 0
+    assert inbox.clean(now_ms=(round(now_s()) + 8 * 24 * 3600) * 1000) == 1
+
+
 def test_many_rows_are_removed_a_thousand_at_a_time(inbox, shop_engine) -> None:
     digits = "(SELECT 0 AS d " + " ".join(f"UNION SELECT {n}" for n in range(1, 10)) + ")"
     with shop_engine.begin() as connection:
@@ -660,15 +699,14 @@ def test_what_a_handler_sends_is_part_of_its_transaction(
         file_inbox(tmp_path) as (engine, inbox),
         Outbox(client, engine, compensate=False) as outbox,
     ):
-        attempts = []
+        attempts, pending = [], []
 
         @client.handler("orders", group="billing", retry=ternmq.RetryPolicy(first=0.01, jitter=0))
         @idempotent(inbox)
         def bill(order: int, session: Session, delivery: ternmq.sync.Delivery) -> None:
             attempts.append(delivery.attempt)
             session.execute(EFFECT, {"id": f"{order}"})
-            receipt = client.send("invoices", f"{order} {delivery.attempt}")
-            assert receipt.pending
+            pending.append(client.send("invoices", f"{order} {delivery.attempt}").pending)
             if delivery.attempt == 1:
                 raise Failed
 
@@ -681,7 +719,7 @@ def test_what_a_handler_sends_is_part_of_its_transaction(
                 assert bodies(client, "invoices") == [b"7 2"]
         finally:
             logging.getLogger("ternmq").disabled = False
-        assert attempts == [1, 2]
+        assert (attempts, pending) == ([1, 2], [True, True])
         assert effects(engine) == ["7"]
 
 

@@ -145,6 +145,24 @@ def test_other_ways_to_give_a_transaction(client, engine, make, how) -> None:
     assert bodies(client) == [b"1"]
 
 
+def test_a_connection_that_is_lost_leaves_its_own_error(client, engine, make) -> None:
+    """The hook for its rollback asked the connection for more, and hid what had happened."""
+    outbox = make()
+
+    def lose() -> None:
+        with engine.connect() as connection, connection.begin():
+            client.send("orders", b"1", within=connection)
+            connection.invalidate()
+            raise Undo
+
+    with pytest.raises(Undo):
+        lose()
+    with engine.connect() as connection, connection.begin():
+        client.send("orders", b"2", within=connection)
+    outbox.flush()
+    assert bodies(client) == [b"2"]
+
+
 def test_many_messages_of_one_call(client, engine, make) -> None:
     outbox = make()
     with Session(engine) as session, session.begin():

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ternmq.reliable.outbox.table import Table
 
 _ENVIRONMENT: Final = "env:"
-_EXTRAS: Final = {"psycopg": "reliable,postgresql", "pymysql": "reliable,mysql"}
-"""Driver -> extras that install it."""
 
 
 class DatabaseUrl(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3 only
@@ -105,9 +103,9 @@ def opened(url: str, schema: str = "", *, makes: bool = False) -> Iterator[Opene
         makes: A file of SQLite may be made; otherwise it must be there.
 
     Raises:
-        Failed: It cannot be opened, or refused something; a package is not installed.
+        Failed: It cannot be opened, or refused something.
         DatabaseNotPrepared: The tables are missing.
-        InvalidRequest: The URL is not valid.
+        InvalidRequest: The URL is not valid, or a package is not installed.
     """
     with installed():
         from ternmq.reliable.libraries.alchemy import AlchemyDatabase
@@ -122,8 +120,6 @@ def opened(url: str, schema: str = "", *, makes: bool = False) -> Iterator[Opene
         yield Opened(database, table)
     except database.errors as error:
         raise failure(database, error) from error
-    except ModuleNotFoundError as error:
-        raise missing(error, database.name) from error
     finally:
         database.close()
 
@@ -133,19 +129,12 @@ def installed() -> Iterator[None]:
     """Import what needs SQLAlchemy inside this block.
 
     Raises:
-        Failed: It is not installed.
+        InvalidRequest: It is not installed.
     """
-    try:
+    from ternmq.reliable.libraries import extras
+
+    with extras.installed("this command"):
         yield
-    except ModuleNotFoundError as error:
-        raise missing(error, "this command") from error
-
-
-def missing(error: ModuleNotFoundError, what: str) -> Failed:
-    """Return the failure for a package that is not installed."""
-    name = (error.name or "").partition(".")[0]
-    extra = _EXTRAS.get(name, "reliable")
-    return Failed(f"{what} needs {name}: pip install 'ternmq[{extra}]'", ExitCode.USAGE)
 
 
 def failure(database: AlchemyDatabase, error: Exception) -> Exception:

@@ -22,7 +22,6 @@ from ternmq.cli.outbox.databases import (
     databases_option,
     failure,
     installed,
-    missing,
     schema_option,
 )
 from ternmq.cli.reach.connection import connection_options, timeout_of, where
@@ -130,7 +129,7 @@ def _check_database(outbox: Outbox) -> None:
 
     Raises:
         DatabaseNotPrepared: It is not.
-        Failed: It refuses the account, or a package is missing.
+        Failed: It refuses the account.
     """
     from ternmq.reliable.database.prepare import verify
     from ternmq.reliable.libraries.alchemy import AlchemyDatabase
@@ -145,8 +144,6 @@ def _check_database(outbox: Outbox) -> None:
             raise failure(database, error) from error
         log.warning("%s cannot be reached: %s; it is tried again", database.name,
                     database.reason(error))  # fmt: skip
-    except ModuleNotFoundError as error:
-        raise missing(error, database.name) from error
 
 
 def _check_broker(client: Client) -> None:

@@ -120,7 +120,7 @@ def list_(
                     each.name, _state(each.standing),
                     f"{each.standing.step}/{each.standing.size}", each.standing.tries,
                     _since(each.standing), each.consumer.topic, each.consumer.group,
-                    _missing(each), each.standing.error,
+                    _missing_cell(each), each.standing.error,
                 )
                 for each in found[:limit]
             ],
@@ -308,6 +308,13 @@ def _missing(found: Session) -> str:
     shown = ", ".join(map(str, found.missing[:_MOST_MISSING]))
     more = len(found.missing) - _MOST_MISSING
     return shown if more <= 0 else f"{shown} and {more:,} more"
+
+
+def _missing_cell(found: Session) -> str:
+    """Return the same without spaces, which a table would replace: ``2,5`` or ``2,5,+998``."""
+    more = len(found.missing) - _MOST_MISSING
+    shown = [str(one) for one in found.missing[:_MOST_MISSING]]
+    return ",".join(shown if more <= 0 else [*shown, f"+{more}"])
 
 
 def _plain(found: Session) -> dict[str, object]:

@@ -1,7 +1,9 @@
 """Which process does a job: a row with a holder and a time, by the database's clock.
 
-The lease saves work; nothing rests on it. If two processes have it at once, after a clock jumped or
-a process was frozen, both do the job, and what they send is recognised at the broker by its id.
+The lease saves work. If two processes believe that they have it, after a clock jumped or a process
+was frozen, both do the job, and what they send is recognised at the broker by its id. Where one
+must know what the other has noted, it asks in the statement, or in the transaction, whether the row
+still names itself: that needs no clock.
 
 A holder trusts itself by its own steady clock, counted from before the statement that renewed it.
 """
@@ -77,6 +79,10 @@ class Lease:
         )
         self._make = filled(dialect, f"INSERT {_OR_NOTHING[dialect.name]}", schema)
         self._read = filled(dialect, "SELECT epoch, holder FROM {lease} WHERE name = :name", schema)
+        lock = "" if dialect.name == "sqlite" else " FOR UPDATE"
+        self._lock = filled(
+            dialect, f"SELECT holder FROM {{lease}} WHERE name = :name{lock}", schema
+        )
         self._give = filled(
             dialect,
             "UPDATE {lease} SET holder = :nobody, until_ms = 0 "
@@ -112,6 +118,15 @@ class Lease:
         if self._dialect.text_of(holder) != self.holder:  # read after another one took it
             self._until = 0.0
         return self.held
+
+    def is_mine(self, work: Work) -> bool:
+        """Return whether nobody else took it; nobody can until the end of the transaction.
+
+        Args:
+            work: A transaction for writing.
+        """
+        found = work.run(self._lock, {"name": self._text(self.name)}).rows
+        return [self._dialect.text_of(holder) for (holder,) in found] == [self.holder]
 
     def give_back(self, work: Work) -> None:
         """Let others take it at once."""

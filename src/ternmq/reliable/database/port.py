@@ -73,6 +73,9 @@ class Database(Protocol):
     def close(self) -> None:
         """Close the connections; the next use opens others."""
 
+    def close_here(self) -> None:
+        """Close the calling thread's connection, where each thread has its own: the thread ends."""
+
     def is_unprepared(self, error: Exception) -> bool:
         """Return whether an error says that a table or column is missing."""
 

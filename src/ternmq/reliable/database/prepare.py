@@ -22,6 +22,7 @@ from ternmq.reliable.database.tables import TABLES, VERSIONS, filled, statements
 _NEEDED: Final = (
     "by_writer, written_ms, id, topic, message_key, ordering_key, tag, content_type, priority, body"
 )
+_INBOX: Final = "consumer, id, until_ms"
 _SEQUENCE: Final = "consumer, session, size, state, stored, step, tries, turn, since_ms, next_ms"
 _ITEM: Final = "consumer, session, number, id, message_key, tag, content_type, body"
 _RIGHTS: Final = {
@@ -36,6 +37,11 @@ _RIGHTS: Final = {
         f"INSERT INTO {{outbox}} ({_NEEDED}) SELECT {_NEEDED} FROM {{outbox}} WHERE 1 = 0",
         "UPDATE {outbox} SET tries = 0 WHERE 1 = 0",
         "DELETE FROM {outbox} WHERE 1 = 0",
+    ),
+    "inbox": (
+        f"INSERT INTO {{inbox}} ({_INBOX}) SELECT {_INBOX} FROM {{inbox}} WHERE 1 = 0",
+        "UPDATE {inbox} SET result = NULL WHERE 1 = 0",
+        "DELETE FROM {inbox} WHERE 1 = 0",
     ),
     "sequence": (
         f"INSERT INTO {{sequence}} ({_SEQUENCE}) SELECT {_SEQUENCE} FROM {{sequence}} WHERE 1 = 0",
@@ -208,8 +214,13 @@ def versions(database: Database, work: Work, schema: str = "") -> dict[str, int]
     return {dialect.text_of(name): int(version) for name, version in found.rows}
 
 
-def verify(database: Database, schema: str = "") -> None:
+def verify(database: Database, schema: str = "", what: str = "outbox") -> None:
     """Check that the tables have the versions that this TernMQ works with; reads one table.
+
+    Args:
+        database: Where they are.
+        schema: Their schema.
+        what: What they are wanted for, in the error.
 
     Raises:
         DatabaseNotPrepared: They have not.
@@ -220,7 +231,7 @@ def verify(database: Database, schema: str = "") -> None:
     _refuse_newer(database, found)
     if found != found | VERSIONS:
         raise DatabaseNotPrepared(
-            f"{database.name} lacks the tables of the outbox, or has those of an older version"
+            f"{database.name} lacks the tables of the {what}, or has those of an older version"
         )
 
 

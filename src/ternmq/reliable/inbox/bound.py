@@ -7,20 +7,23 @@ from contextlib import ExitStack, contextmanager
 
 from ternmq.client.process.forking import watched
 from ternmq.client.producer.within import bind, unbind
-from ternmq.reliable.libraries.alchemy import AlchemyDatabase
+from ternmq.reliable.libraries.attached import ApplicationDatabase
 from ternmq.reliable.outbox.outbox import Outbox
 
 
 @contextmanager
-def bound_to(within: object, database: AlchemyDatabase) -> Iterator[None]:
+def bound_to(within: object, database: ApplicationDatabase) -> Iterator[None]:
     """Bind the sends of a block to a transaction, in every outbox of that database.
 
     Which client sends does not matter: each has its own outboxes, and all of them know the
     transaction. A client without an outbox there sends at once.
+
+    Args:
+        within: The transaction; None: sends find it by themselves.
+        database: Where it is.
     """
     with ExitStack() as stack:
         for outbox in watched(Outbox):
-            other = outbox.database
-            if isinstance(other, AlchemyDatabase) and other.is_same(database):
+            if within is not None and database.is_same(outbox.database):
                 stack.callback(unbind, bind(outbox, within))
         yield

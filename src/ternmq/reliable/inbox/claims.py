@@ -7,7 +7,9 @@ once. Without crashes each message has its effect once.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
+import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -17,7 +19,9 @@ from typing import Final, Protocol
 from ternmq.model.errors import InvalidHandler
 from ternmq.reliable.inbox.entry import Entry
 from ternmq.reliable.inbox.store import Asked, InProgress, Visit
-from ternmq.reliable.libraries.transactions import Wanted
+from ternmq.reliable.libraries.opening import Wanted
+
+log: Final = logging.getLogger("ternmq.reliable")
 
 POLL_S: Final = (0.005, 0.1)
 """First and longest pause between two questions whether another handler is done."""
@@ -103,7 +107,7 @@ class ClaimStore:
         try:
             yield visit
         except BaseException:
-            self._claims.give_up(entry, token)
+            _give_up(self._claims, entry, token)
             raise
         self._claims.finish(entry, token, visit.result, asked.keep_ms)
 
@@ -124,7 +128,7 @@ class ClaimStore:
             yield visit
         except BaseException:
             if claims.blocks:
-                await asyncio.to_thread(claims.give_up, entry, token)
+                await asyncio.to_thread(_give_up, claims, entry, token)
             else:
                 claims.give_up(entry, token)
             raise
@@ -134,9 +138,14 @@ class ClaimStore:
             claims.finish(entry, token, visit.result, asked.keep_ms)
 
     async def _claim_awaited(self, entry: Entry, token: str) -> Answer:
-        if self._claims.blocks:
-            return await asyncio.to_thread(self._claims.claim, entry, token)
-        return self._claims.claim(entry, token)
+        if not self._claims.blocks:
+            return self._claims.claim(entry, token)
+        question = _Question(self._claims, entry, token)
+        try:
+            return await asyncio.to_thread(question.ask)
+        except asyncio.CancelledError:  # the thread goes on
+            await asyncio.to_thread(question.withdraw)
+            raise
 
     def asks_again(self, error: Exception) -> bool:
         """Return False: there are no transactions."""
@@ -171,6 +180,47 @@ class ClaimStore:
     def leave(self) -> None:
         """Forget connections in a forked child."""
         self._claims.leave()
+
+
+def _give_up(claims: Claims, entry: Entry, token: str) -> None:
+    """End a claim after an error, which is not replaced by another one."""
+    try:
+        claims.give_up(entry, token)
+    except Exception as error:  # noqa: BLE001  # of any library; the caller raises its own
+        log.warning(
+            "%s %s: its claim in %s could not be given up, so it is not handled until the claim "
+            "ends by itself: %s", entry.consumer, entry.id.decode(), claims.name, error,
+        )  # fmt: skip
+
+
+class _Question:
+    """A claim in a thread, whose caller may go away meanwhile. Callable from two threads."""
+
+    def __init__(self, claims: Claims, entry: Entry, token: str) -> None:
+        self._claims = claims
+        self._entry = entry
+        self._token = token
+        self._lock = threading.Lock()
+        self._claimed = False
+        self._withdrawn = False
+
+    def ask(self) -> Answer:
+        """Claim the message; give it up if nobody waits for the answer any more."""
+        answer = self._claims.claim(self._entry, self._token)
+        with self._lock:
+            self._claimed = answer.claimed
+            withdrawn = self._withdrawn
+        if answer.claimed and withdrawn:
+            _give_up(self._claims, self._entry, self._token)
+        return answer
+
+    def withdraw(self) -> None:
+        """Give up what was claimed, or will be."""
+        with self._lock:
+            self._withdrawn = True
+            claimed = self._claimed
+        if claimed:
+            _give_up(self._claims, self._entry, self._token)
 
 
 class _Waiting:

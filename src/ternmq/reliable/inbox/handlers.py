@@ -24,7 +24,8 @@ from ternmq.client.handler.signature import (
     signature_of,
 )
 from ternmq.model.errors import InvalidHandler
-from ternmq.reliable.libraries.transactions import Wanted, wanted_of
+from ternmq.reliable.libraries.opening import Wanted
+from ternmq.reliable.libraries.transactions import wanted_of
 
 Function = Callable[..., Any]
 

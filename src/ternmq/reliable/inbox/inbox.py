@@ -18,10 +18,13 @@ from ternmq.reliable.inbox.shards import Shards, check_names
 from ternmq.reliable.inbox.sql import SqlStore
 from ternmq.reliable.inbox.stats import InboxStats
 from ternmq.reliable.inbox.store import Store
+from ternmq.reliable.libraries.choice import django_database
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
 
+DEFAULT_ALIAS: Final = "default"
+"""Alias of Django's first database."""
 WAIT_S: Final = 5.0
 """How long a handler waits for another one with the same id."""
 CLAIM_S: Final = 300.0
@@ -82,6 +85,36 @@ class Inbox:
                 raise InvalidRequest("relay= is for one database: give shards as engines or URLs")
             check_names(shards)
             self._set(Shards({name: store(one) for name, one in shards.items()}))
+
+    @classmethod
+    def django(
+        cls,
+        using: str = DEFAULT_ALIAS,
+        *,
+        wait: float | timedelta = WAIT_S,
+        schema: str = "",
+        clean: bool = True,
+    ) -> Self:
+        """Return an inbox on a database of Django's settings. No I/O here.
+
+        Handlers are a ``def``, and take no session: models, and code that uses
+        ``connections[using]``, work in the transaction of the inbox. It is a
+        ``transaction.atomic(using=using, durable=True)``: no other block may be around it, but that
+        of a ``TestCase``; blocks inside are savepoints. What a handler sends is part of it, if the
+        client has an ``Outbox.django`` with the same alias. Before and after each message,
+        connections that broke or are too old (``CONN_MAX_AGE``) are closed, as around a request.
+
+        Args:
+            using: Alias of the database.
+            wait: As for a database of SQLAlchemy.
+            schema: Likewise.
+            clean: Likewise.
+
+        Raises:
+            InvalidRequest: A value is not valid, there is no such alias, or Django is not
+                configured.
+        """
+        return cls(django_database(using), wait=wait, schema=schema, clean=clean)
 
     @classmethod
     def memory(cls, limit: int = MEMORY, *, wait: float | timedelta = WAIT_S) -> Self:

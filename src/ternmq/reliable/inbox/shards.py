@@ -27,7 +27,7 @@ from ternmq.reliable.database.tables import filled
 from ternmq.reliable.inbox.entry import Entry
 from ternmq.reliable.inbox.sql import SqlStore
 from ternmq.reliable.inbox.store import Asked, Visit
-from ternmq.reliable.libraries.transactions import Wanted
+from ternmq.reliable.libraries.opening import Wanted
 
 PREFIX: Final = "shard:"
 MAX_NAME: Final = 32

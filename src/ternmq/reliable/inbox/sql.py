@@ -11,25 +11,24 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ternmq.model.errors import DatabaseNotPrepared
 from ternmq.reliable.database.port import Work
 from ternmq.reliable.database.prepare import prepare
+from ternmq.reliable.inbox import operating
 from ternmq.reliable.inbox.entry import Entry
+from ternmq.reliable.inbox.operating import CLEAN_S, CLEAN_TASK
 from ternmq.reliable.inbox.store import Asked, InProgress, Visit
-from ternmq.reliable.inbox.table import CLEAN_ROWS, InboxTable
-from ternmq.reliable.libraries.alchemy import AlchemyDatabase
+from ternmq.reliable.inbox.table import InboxTable
+from ternmq.reliable.libraries.attached import ApplicationDatabase
+from ternmq.reliable.libraries.choice import database_of, transactions_of
+from ternmq.reliable.libraries.opening import Opened, Wanted
 from ternmq.reliable.libraries.refusals import asks_again, waited_in_vain
-from ternmq.reliable.libraries.transactions import Opened, Transactions, Wanted
 from ternmq.reliable.tasks.task import Task
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
-
-CLEAN_S: Final = 60.0
-"""How often rows are removed."""
-CLEAN_TASK: Final = "ternmq-inbox"
 
 
 @dataclass(slots=True, frozen=True)
@@ -49,7 +48,7 @@ class SqlStore:
     """Remembers messages in one database; see ``Store``.
 
     Args:
-        database: An engine or a URL.
+        database: An engine, a URL, or what ``django_database`` returns.
         wait_s: How long to wait for another handler.
         schema: Where the tables are.
         relay: An engine for connections of this package's own.
@@ -62,15 +61,15 @@ class SqlStore:
     def __init__(
         self, database: object, *, wait_s: float, schema: str, relay: Engine | None, clean: bool
     ) -> None:
-        self.own = AlchemyDatabase(database, relay)
+        self.own: ApplicationDatabase = database_of(database, relay)
         self.schema = schema
-        self._transactions = Transactions(database)
+        self._transactions = transactions_of(database)
         self._table = InboxTable(self.own.dialect, schema)
         self._wait_s = wait_s
         self._cleaner: Task | None = None
         if clean:
             self._cleaner = Task(
-                self._clean_all, AlchemyDatabase(database, relay), CLEAN_TASK, seconds=CLEAN_S,
+                self._clean_all, database_of(database, relay), CLEAN_TASK, seconds=CLEAN_S,
                 schema=schema,
             )  # fmt: skip
 
@@ -142,8 +141,18 @@ class SqlStore:
 
     def forget(self, entries: Iterable[Entry]) -> int:
         """Delete the rows of messages; see ``Store``."""
-        with self.own.writing(durable=True) as work:
+        with self._writing(durable=True) as work:
             return self._table.forget(work, entries)
+
+    @contextmanager
+    def _writing(self, *, durable: bool) -> Iterator[Work]:
+        """Return a transaction; in a ``TestCase`` of Django, that of the test."""
+        ambient = self.own.ambient()
+        if ambient is not None and ambient.work is not None:
+            yield ambient.work
+            return
+        with self.own.writing(durable=durable) as work:
+            yield work
 
     def begin(self) -> None:
         """Begin to clean, in this process or another one; see ``Store``."""
@@ -157,17 +166,7 @@ class SqlStore:
 
     def clean(self, now_ms: int | None) -> int:
         """Delete rows whose time is over, in statements of 1,000; see ``Inbox.clean``."""
-        if now_ms is None:
-            with self.own.reading() as work:
-                now_ms = self._table.now_ms(work)
-        deleted = 0
-        while True:
-            # A transaction each: on SQLite, handlers have their turn in between.
-            with self.own.writing() as work:
-                count = self._table.clean(work, now_ms)
-            deleted += count
-            if count < CLEAN_ROWS:
-                return deleted
+        return operating.clean(self._table, self.own, now_ms)
 
     def _clean_all(self) -> None:
         self.clean(None)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ternmq.reliable.inbox.entry import Entry
-from ternmq.reliable.libraries.alchemy import AlchemyDatabase
-from ternmq.reliable.libraries.transactions import Wanted
+from ternmq.reliable.libraries.attached import ApplicationDatabase
+from ternmq.reliable.libraries.opening import Wanted
 
 
 class InProgress(Exception):
@@ -24,7 +24,8 @@ class Visit:
         known: It was handled before: the handler must not run.
         result: Of a known message: the result that was kept. Set it, to have it kept.
         given: Arguments of the handler, by name.
-        within: The transaction, as ``within=`` takes it; None: there is none.
+        within: The transaction, as ``within=`` takes it; None: there is none, or sends find it by
+            themselves.
         database: Where it is.
     """
 
@@ -32,7 +33,7 @@ class Visit:
     result: bytes | None = None
     given: Mapping[str, object] = field(default_factory=dict)
     within: object = None
-    database: AlchemyDatabase | None = None
+    database: ApplicationDatabase | None = None
 
 
 @dataclass(slots=True, frozen=True)

@@ -3,8 +3,9 @@
 ``alchemy`` (SQLAlchemy: engines, sessions, connections), ``django`` (its connections and
 ``transaction.atomic``), ``bare`` (connections of ``sqlite3``, psycopg and PyMySQL), ``attached``
 (what they tell of a transaction that is open), ``driver`` (what the statements need of a driver),
-``forks`` (SQLite in forked children),
-``transactions`` (SQLAlchemy: transactions in which a function of the application works),
+``forks`` (SQLite in forked children), ``extras`` (libraries that are not installed), ``opening``
+(port: transactions in which a function of the application works), ``transactions`` (those of
+SQLAlchemy; Django's are in ``django``), ``choice`` (which library a database is used through),
 ``refusals`` (what an error means).
 
 Invariant: SQLAlchemy is known to ``alchemy`` and ``transactions`` only, Django to ``django``.

@@ -19,8 +19,9 @@ from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 from ternmq.model.errors import InvalidRequest, NotThisDatabase, OutsideTransaction
 from ternmq.reliable.database.dialect import Dialect, dialect_of
 from ternmq.reliable.database.port import Result, Values, Work
-from ternmq.reliable.libraries.attached import Attached
+from ternmq.reliable.libraries.attached import ApplicationDatabase, Attached
 from ternmq.reliable.libraries.driver import BEGUN, PATIENCE
+from ternmq.reliable.libraries.extras import installed
 from ternmq.reliable.libraries.forks import still
 from ternmq.reliable.libraries.refusals import is_denied, is_unprepared, reason
 
@@ -72,7 +73,8 @@ class AlchemyDatabase:
             asynchronous engine with a ``creator``, say); None: made from ``database``.
 
     Raises:
-        InvalidRequest: It is none, it is of another kind, or it is in memory.
+        InvalidRequest: It is none, it is of another kind, or it is in memory; or the package of its
+            driver is missing.
     """
 
     errors: tuple[type[Exception], ...] = (exc.SQLAlchemyError,)
@@ -89,6 +91,8 @@ class AlchemyDatabase:
         self.name = _shown(self.url)
         self.application = database if isinstance(database, Engine) else None
         self._made = relay or (database if isinstance(database, Engine) else None)
+        if self._made is None:
+            _check_driver(blocking(self.url), self.name)
         self._engine: Engine | None = None
         self._lock = threading.Lock()
 
@@ -144,6 +148,12 @@ class AlchemyDatabase:
         if engine is not None:
             engine.dispose()
 
+    def close_here(self) -> None:
+        """Do nothing: connections are the pool's."""
+
+    def close_old(self) -> None:
+        """Do nothing: connections are the pool's."""
+
     def leave(self) -> None:
         """Forget the connections in a forked child: they are the parent's."""
         self._engine = None
@@ -153,9 +163,11 @@ class AlchemyDatabase:
         """Return whether an error says that a table or column is missing."""
         return is_unprepared(error)
 
-    def is_same(self, other: AlchemyDatabase) -> bool:
+    def is_same(self, other: ApplicationDatabase) -> bool:
         """Return whether another object means the same database."""
-        return self.url == other.url or same(self.url, other.url)
+        return isinstance(other, AlchemyDatabase) and (
+            self.url == other.url or same(self.url, other.url)
+        )
 
     def is_away(self, error: Exception) -> bool:
         """Return whether an error says that the database cannot be reached."""
@@ -335,6 +347,20 @@ def blocking(url: URL) -> URL:
     return url.set(drivername="sqlite")
 
 
+def _check_driver(url: URL, name: str) -> None:
+    """Import the driver of a URL.
+
+    Raises:
+        InvalidRequest: It is not known, or not installed.
+    """
+    try:
+        dialect = url.get_dialect()
+    except exc.NoSuchModuleError as error:
+        raise InvalidRequest(f"{name}: SQLAlchemy knows no such driver") from error
+    with installed(name):
+        dialect.import_dbapi()
+
+
 def _in_memory(url: URL) -> bool:
     name = url.database or ""
     return name in {"", ":memory:"} or "mode" in url.query or name.startswith("file::memory:")
@@ -384,16 +410,11 @@ def _binds(session: Session) -> list[Engine | Connection]:
 
 def commits_each(connection: Connection) -> bool:
     """Return whether a connection is in autocommit and no transaction was begun by hand."""
-    dialect = connection.dialect
-    raw = connection.connection.dbapi_connection
-    detect = getattr(dialect, "detect_autocommit_setting", None)
-    if detect is not None:
-        each = bool(detect(raw))
-    else:  # SQLAlchemy 2.0
-        each = connection.get_isolation_level() == "AUTOCOMMIT"
-    if not each:
-        return False
+    raw: Any = connection.connection.dbapi_connection
     driver: Any = connection.connection.driver_connection
+    detect = getattr(connection.dialect, "detect_autocommit_setting", None)
+    if not (detect(raw) if detect is not None else _is_autocommit(raw, driver)):
+        return False
     if not hasattr(driver, "in_transaction"):  # not SQLite
         return True
     # The recipe for BEGIN IMMEDIATE of SQLAlchemy's documentation: the driver begins nothing, an
@@ -405,6 +426,26 @@ def commits_each(connection: Connection) -> bool:
         return False
     begun.rollback()
     return True
+
+
+def _is_autocommit(raw: Any, driver: Any) -> bool:  # noqa: ANN401 - of any driver
+    """Return whether a connection is in autocommit, for SQLAlchemy before 2.0.43.
+
+    It could not tell: its question for the isolation level goes to the server, which knows nothing
+    of it.
+
+    Args:
+        raw: The connection as SQLAlchemy uses it: of drivers that are asked with ``await``, a
+            stand-in.
+        driver: The driver's own.
+    """
+    if hasattr(driver, "in_transaction"):  # SQLite
+        return driver.isolation_level is None
+    for one in (raw, driver):
+        ask = getattr(one, "get_autocommit", None)  # PyMySQL and its kin
+        if ask is not None:
+            return bool(ask())
+    return bool(raw.autocommit)  # psycopg, asyncpg
 
 
 def _attached(dialect: Dialect, of: Session | Connection, connection: Connection) -> Attached:
@@ -442,7 +483,8 @@ def _committed(connection: Connection) -> None:
 
 
 def _rolled_back(connection: Connection) -> None:
-    connection.info.pop(_TOLD, None)
+    if not connection.invalidated:  # one that was lost has no ``info``: asking for it is an error
+        connection.info.pop(_TOLD, None)
 
 
 def _tell(info: dict[Any, Any]) -> None:

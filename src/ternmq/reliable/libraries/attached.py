@@ -60,5 +60,14 @@ class ApplicationDatabase(Database, Protocol):
     def ambient(self) -> Attached | None:
         """Return the transaction that the caller is in, where the library knows; None: none."""
 
+    def is_same(self, other: ApplicationDatabase) -> bool:
+        """Return whether the transactions of another object's database are those of this one."""
+
+    def is_away(self, error: Exception) -> bool:
+        """Return whether an error says that the database cannot be reached."""
+
+    def close_old(self) -> None:
+        """Close connections of the calling thread that broke, or are too old; after a message."""
+
     def leave(self) -> None:
         """Forget the connections in a forked child: they are the parent's."""

@@ -1,21 +1,56 @@
-"""Django: its connections and ``transaction.atomic``. The only module that knows it."""
+"""Django: its connections and ``transaction.atomic``. The only module that knows it.
+
+Each thread has a connection of its own for each alias, which code finds without being given it. So
+a function of the application needs no argument to work in a transaction that was opened here, and
+what it sends finds the transaction by itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+)
 from functools import partial
-from typing import Final
+from typing import Final, NoReturn, TypeVar
 
-from django.db import DEFAULT_DB_ALIAS, Error, connection, connections, transaction
+from django.core.exceptions import ImproperlyConfigured
+from django.db import (
+    DEFAULT_DB_ALIAS,
+    Error,
+    connection,
+    connections,
+    transaction,
+)
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ternmq.model.errors import InvalidRequest, NotThisDatabase, OutsideTransaction
+from ternmq.model.errors import (
+    InvalidHandler,
+    InvalidRequest,
+    NotThisDatabase,
+    OutsideTransaction,
+)
 from ternmq.reliable.database.dialect import dialect_of
 from ternmq.reliable.database.port import Result, Values, Work
-from ternmq.reliable.libraries.attached import Attached
+from ternmq.reliable.libraries.attached import ApplicationDatabase, Attached
 from ternmq.reliable.libraries.driver import BEGUN, pyformat
-from ternmq.reliable.libraries.refusals import is_denied, is_unprepared, reason
+from ternmq.reliable.libraries.forks import still
+from ternmq.reliable.libraries.opening import (
+    Opened,
+    Transactions,
+    Wanted,
+    ended,
+    failed,
+    has_ended,
+    has_failed,
+)
+from ternmq.reliable.libraries.refusals import is_away, is_denied, is_unprepared, reason
+
+T = TypeVar("T")
 
 _BEGIN: Final = {
     "postgresql": ("BEGIN ISOLATION LEVEL READ COMMITTED",),
@@ -47,16 +82,21 @@ class DjangoDatabase:
         using: Its alias.
 
     Raises:
-        InvalidRequest: There is no such alias, or the database is of another kind.
+        InvalidRequest: There is no such alias, the database is of another kind, or Django is not
+            configured.
     """
 
     errors: tuple[type[Exception], ...] = (Error,)
 
     def __init__(self, using: str = "default") -> None:
-        if using not in connections:
-            raise InvalidRequest(f"DATABASES of Django's settings has no {using!r}")
+        try:
+            if using not in connections:
+                raise InvalidRequest(f"DATABASES of Django's settings has no {using!r}")
+            one = connections[using]
+        except ImproperlyConfigured as error:
+            said = " ".join(str(error).split())
+            raise InvalidRequest(f"Django's settings cannot be used: {said}") from error
         self.using = using
-        one = connections[using]
         self.dialect = dialect_of(one.vendor)
         place = one.settings_dict.get("HOST") or "localhost"
         self.name = f"{one.vendor}://{place}/{one.settings_dict['NAME']}"
@@ -66,13 +106,20 @@ class DjangoDatabase:
     @contextmanager
     def reading(self) -> Iterator[Work]:
         """Return a connection in autocommit; see ``Database.reading``."""
-        connection = self._own()
-        yield Run(connection)
+        with self._undisturbed():
+            yield Run(self._own())
+
+    def _undisturbed(self) -> AbstractContextManager[None]:
+        """Return a block that no fork interrupts, where that matters."""
+        return still.work() if self.dialect.name == "sqlite" else nullcontext()
 
     @contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[Work]:
         """Return a transaction; see ``Database.writing``."""
-        connection = self._own()
+        with self._undisturbed():
+            yield from self._written(self._own(), durable=durable)
+
+    def _written(self, connection: BaseDatabaseWrapper, *, durable: bool) -> Iterator[Work]:
         with connection.cursor() as cursor:
             for statement in _BEGIN[self.dialect.name]:
                 cursor.execute(statement)
@@ -103,13 +150,32 @@ class DjangoDatabase:
         return connection
 
     def close(self) -> None:
-        """Close this thread's connection, unless a transaction is open."""
+        """Do nothing: each thread has a connection of its own; see ``close_here``."""
+
+    def close_here(self) -> None:
+        """Close the calling thread's connection, unless a transaction is open."""
         connection = connections[self.using]
         if not connection.in_atomic_block:
             connection.close()
 
+    def close_old(self) -> None:
+        """Close the calling thread's connections that broke or are too old, as after a request."""
+        _close_old()
+
     def leave(self) -> None:
         """Do nothing: in a child, Django's connections are as the application left them."""
+
+    def transactions(self) -> Transactions:
+        """Return what opens transactions for functions of the application."""
+        return DjangoTransactions(self.using)
+
+    def is_same(self, other: ApplicationDatabase) -> bool:
+        """Return whether another object has the same alias: an alias is what has connections."""
+        return isinstance(other, DjangoDatabase) and other.using == self.using
+
+    def is_away(self, error: Exception) -> bool:
+        """Return whether an error says that the database cannot be reached."""
+        return is_away(error)
 
     def is_unprepared(self, error: Exception) -> bool:
         """Return whether an error says that a table or column is missing."""
@@ -148,6 +214,155 @@ class DjangoDatabase:
     def _attached(self, connection: BaseDatabaseWrapper) -> Attached:
         told: Callable[[Callable[[], None]], None] = partial(_at_commit, self.using)
         return Attached(self.dialect, is_unprepared, Run(connection), at_end=told)
+
+
+class DjangoTransactions:
+    """Opens transactions by ``transaction.atomic``; see ``Transactions``.
+
+    Args:
+        using: Alias of the database.
+    """
+
+    def __init__(self, using: str) -> None:
+        self._using = using
+
+    def check(self, name: str, wanted: Sequence[Wanted], *, awaited: bool) -> None:
+        """Check that a function can work in these transactions; see ``Transactions``."""
+        if awaited:
+            self._refuse(name)
+        if wanted:
+            raise InvalidHandler(
+                f"handler {name}: its parameter {wanted[0].name!r} receives a transaction of "
+                "SQLAlchemy or of a driver, and its database is Django's, whose models find the "
+                "transaction by themselves: leave the parameter out"
+            )
+
+    @contextmanager
+    def opened(
+        self, wanted: Sequence[Wanted], enter: Callable[[Work], T], wait_s: float
+    ) -> Iterator[Opened[T]]:
+        """Open a transaction for a function that blocks; see ``Transactions``.
+
+        The block is durable, as Django calls it: no other one may be around it, but that of a
+        ``TestCase``. Otherwise it would be committed later than the message is acked, or never.
+        """
+        del wanted
+        _close_old()  # there is no request, whose begin and end do that
+        try:
+            yield from self._opened(enter, wait_s)
+        finally:
+            _close_old()
+
+    def _opened(self, enter: Callable[[Work], T], wait_s: float) -> Iterator[Opened[T]]:
+        connection = connections[self._using]
+        self._check_autocommit(connection)
+        run = Run(connection)
+        with ExitStack() as block:
+            with _waiting(connection, wait_s):  # SQLite may be told to take the lock at BEGIN
+                _begin(block, connection)
+                opened = Opened(enter(run))
+            yield opened
+            if opened.undo:
+                transaction.set_rollback(True, using=self._using)
+                return
+            _check_standing(connection)
+            if opened.before_commit is not None:
+                opened.before_commit(run)
+
+    def _check_autocommit(self, connection: BaseDatabaseWrapper) -> None:
+        """Check that the end of a block commits.
+
+        Raises:
+            OutsideTransaction: It would not.
+        """
+        if not connection.in_atomic_block and not connection.get_autocommit():
+            raise OutsideTransaction(
+                f"connection {self._using!r} is not in autocommit (AUTOCOMMIT of DATABASES, or "
+                "set_autocommit), so transaction.atomic() would not commit"
+            )
+
+    def opened_awaited(
+        self, wanted: Sequence[Wanted], enter: Callable[[Work], T], wait_s: float
+    ) -> AbstractAsyncContextManager[Opened[T]]:
+        """Raise InvalidHandler; ``check`` has done so before."""
+        del wanted, enter, wait_s
+        self._refuse("of this inbox")
+
+    def _refuse(self, name: str) -> NoReturn:
+        raise InvalidHandler(
+            f"handler {name} is an `async def`, and a transaction of Django belongs to a thread: "
+            "make it a `def`, which runs in a thread"
+        )
+
+    def close(self) -> None:
+        """Do nothing: the connections are Django's."""
+
+    async def close_awaited(self) -> None:
+        """Do nothing: the connections are Django's."""
+
+    def leave(self) -> None:
+        """Do nothing: in a child, Django's connections are as the application left them."""
+
+
+def _close_old() -> None:
+    """Close this thread's connections that broke or are too old, unless a transaction is open.
+
+    As ``django.db.close_old_connections``, which closes also those that a ``TestCase`` works with.
+    """
+    for one in connections.all(initialized_only=True):
+        if not one.in_atomic_block:
+            one.close_if_unusable_or_obsolete()
+
+
+def _begin(block: ExitStack, connection: BaseDatabaseWrapper) -> None:
+    """Begin the outermost block of a transaction, which ends with ``block``.
+
+    Raises:
+        InvalidHandler: There is a block around it already.
+    """
+    was_inside = connection.in_atomic_block
+    try:
+        block.enter_context(transaction.atomic(using=connection.alias, durable=True))
+    except RuntimeError as error:
+        if not was_inside:
+            raise
+        raise InvalidHandler(
+            "this is called inside another transaction.atomic(), whose end would decide about the "
+            "effect, later than the message is acked: leave the outer block out"
+        ) from error
+
+
+@contextmanager
+def _waiting(connection: BaseDatabaseWrapper, wait_s: float) -> Iterator[None]:
+    """Have statements of a block wait so long for SQLite's lock; elsewhere, ``enter`` does that."""
+    if connection.vendor != "sqlite":
+        yield
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA busy_timeout")
+        [[before]] = cursor.fetchall()
+        cursor.execute(f"PRAGMA busy_timeout = {round(wait_s * 1000)}")
+        try:
+            yield
+        finally:
+            cursor.execute(f"PRAGMA busy_timeout = {before}")
+
+
+def _check_standing(connection: BaseDatabaseWrapper) -> None:
+    """Check that the end of the block will commit what the function did.
+
+    Raises:
+        InvalidHandler: It will not.
+    """
+    if connection.needs_rollback:
+        raise InvalidHandler(
+            "the function has marked its transaction for a rollback (set_rollback, or an error "
+            "inside an atomic block without savepoint); to roll it back, raise an exception"
+        )
+    if has_ended(connection.connection):
+        raise ended()
+    if connection.vendor == "postgresql" and has_failed(connection.connection):
+        raise failed()
 
 
 def _at_commit(using: str, call: Callable[[], None]) -> None:

@@ -18,6 +18,13 @@ _MISSING: Final = ("42P01", "42703")
 """No such table, no such column."""
 _MISSING_MYSQL: Final = (1146, 1054)
 _MISSING_SQLITE: Final = ("no such table", "no column named", "no such column")
+_AWAY: Final = ("08", "57P0")
+"""Beginnings: the connection; the server or an administrator ends it, or does not accept it yet."""
+_AWAY_MYSQL: Final = (1040, 1053, 1927)
+"""Too many connections; the server shuts down; the connection was killed."""
+_PSYCOPG: Final = ("psycopg", "psycopg2", "psycopg_pool")
+_OF_THE_PROGRAM: Final = ("ProgrammingError", "DataError", "NotSupportedError")
+_DRIVERS_MYSQL: Final = ("pymysql", "MySQLdb")
 _DENIED: Final = ("42501",)
 _DENIED_MYSQL: Final = (1044, 1142, 1143, 1227, 1290, 1370)
 """To a database, a table, a column, an operation; the server is read-only; a routine."""
@@ -53,6 +60,11 @@ def is_denied(error: BaseException) -> bool:
     )
 
 
+def is_away(error: BaseException) -> bool:
+    """Return whether the database cannot be reached: no connection, or it broke."""
+    return any(_breaks(one) for one in _causes(error))
+
+
 def reason(error: BaseException) -> str:
     """Return what the database said, as one line: no statement, no values."""
     *_, said = _causes(error)
@@ -63,12 +75,33 @@ def reason(error: BaseException) -> str:
 
 def _is(error: BaseException, states: tuple[str, ...], numbers: tuple[int, ...]) -> bool:
     for one in _causes(error):
-        if getattr(one, "sqlstate", None) in states:
+        if _state(one) in states:
             return True
         number = one.args[0] if one.args else None
         if type(number) is int and number in numbers:
             return True
     return False
+
+
+def _breaks(error: BaseException) -> bool:
+    if isinstance(error, sqlite3.OperationalError):
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CANTOPEN
+    library, name = type(error).__module__.partition(".")[0], type(error).__name__
+    if library in _PSYCOPG:
+        state = _state(error)
+        # Without a state it is not the server that speaks, but the driver or its pool.
+        silent = state is None and name not in _OF_THE_PROGRAM
+        return silent or str(state).startswith(_AWAY)
+    if library in _DRIVERS_MYSQL:
+        number = error.args[0] if error.args else None
+        return type(number) is int and (2000 <= number < 3000 or number in _AWAY_MYSQL)
+    return False
+
+
+def _state(error: BaseException) -> str | None:
+    """Return the SQLSTATE of an error of psycopg 3 or psycopg2; None: it has none."""
+    found = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    return found if isinstance(found, str) else None
 
 
 def _is_busy(error: BaseException) -> bool:

@@ -13,8 +13,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine, Transaction
@@ -24,6 +23,15 @@ from ternmq.model.errors import InvalidHandler, InvalidRequest, OutsideTransacti
 from ternmq.reliable.database.dialect import dialect_of
 from ternmq.reliable.database.port import Work
 from ternmq.reliable.libraries.alchemy import Run, blocking, commits_each, url_of
+from ternmq.reliable.libraries.extras import installed
+from ternmq.reliable.libraries.opening import (
+    Opened,
+    Wanted,
+    ended,
+    failed,
+    has_ended,
+    has_failed,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -43,24 +51,6 @@ _DRIVERS: Final = {
 _AWAITED: Final = {"postgresql": "psycopg", "mysql": "aiomysql", "sqlite": "aiosqlite"}
 _ASKED: Final = ("asyncpg", "asyncmy", "aiomysql", "aiosqlite", "psycopg_async")
 """Names of drivers that can only be asked with ``await``."""
-_OPEN_MYSQL: Final = 0x0001
-
-
-@dataclass(slots=True, frozen=True)
-class Wanted:
-    """A parameter that receives the transaction.
-
-    Attributes:
-        name: Its name.
-        kind: Its annotation: a class of sessions or connections.
-        awaited: Whether objects of that class are asked with ``await``.
-        driver: It is a connection of a driver, which SQLAlchemy does not see at work.
-    """
-
-    name: str
-    kind: type[Any]
-    awaited: bool
-    driver: bool = False
 
 
 def wanted_of(name: str, kind: object) -> Wanted | None:
@@ -79,27 +69,8 @@ def wanted_of(name: str, kind: object) -> Wanted | None:
     return None
 
 
-@dataclass(slots=True)
-class Opened(Generic[T]):
-    """An open transaction. Leaving its block commits it, or rolls it back after an error.
-
-    Attributes:
-        entered: What its first statements returned.
-        given: Arguments of the function, by name.
-        within: What stands for the transaction, in ``within=``.
-        before_commit: Runs further statements, right before the commit; None: there are none.
-        undo: Roll it back, although there is no error.
-    """
-
-    entered: T
-    given: dict[str, object] = field(default_factory=dict)
-    within: object = None
-    before_commit: Callable[[Work], object] | None = None
-    undo: bool = False
-
-
-class Transactions:
-    """Opens transactions on a database of the application. Callable from any thread.
+class AlchemyTransactions:
+    """Opens transactions through engines of SQLAlchemy; see ``Transactions``.
 
     Args:
         database: An ``Engine``, for functions that block; an ``AsyncEngine``, for those that are
@@ -201,7 +172,9 @@ class Transactions:
         self, wanted: Sequence[Wanted], enter: Callable[[Work], T], wait_s: float
     ) -> AsyncIterator[Opened[T]]:
         """Open a transaction for a function that is awaited; see ``opened``."""
-        from sqlalchemy.ext.asyncio import AsyncSession
+        with installed("a function that is awaited"):
+            import greenlet  # noqa: F401  # SQLAlchemy has errors of its own for it
+            from sqlalchemy.ext.asyncio import AsyncSession
 
         async with self._awaited_engine().connect() as connection:
             begun, entered = await connection.run_sync(_enter, enter, wait_s)
@@ -237,9 +210,11 @@ class Transactions:
         loop = asyncio.get_running_loop()  # a pool of such connections belongs to a loop
         found = self._by_loop.get(loop)
         if found is None:
-            from sqlalchemy.ext.asyncio import create_async_engine
+            url = _awaited_url(self.url)
+            with installed(f"a function that is awaited, at {url.drivername},"):
+                from sqlalchemy.ext.asyncio import create_async_engine
 
-            found = self._by_loop[loop] = create_async_engine(_awaited_url(self.url))
+                found = self._by_loop[loop] = create_async_engine(url)
         return found
 
     # -- the end ----------------------------------------------------------------------------------
@@ -329,27 +304,26 @@ def _finish(
     """Check that the transaction is still the one that began, and run its last statements."""
     alive = begun.is_active and connection.get_transaction() is begun
     driver = any(one.driver for one in wanted)
-    if not alive or (driver and _has_ended(connection.connection.driver_connection)):
-        raise InvalidHandler(
-            "the function has committed or rolled back its transaction, which ends when the "
-            "function returns; to roll it back, raise an exception"
-        )
+    if not alive or (driver and has_ended(connection.connection.driver_connection)):
+        raise ended()
+    if connection.dialect.name == "postgresql":
+        _check_standing(connection)
     if opened.before_commit is not None:
         opened.before_commit(Run(connection))
 
 
-def _has_ended(driver: Any) -> bool:  # noqa: ANN401 - of several libraries
-    """Return whether no transaction is open on the connection of a driver."""
-    library = type(driver).__module__.partition(".")[0]
-    if library in {"sqlite3", "aiosqlite"}:
-        return not driver.in_transaction
-    if library == "psycopg":
-        return bool(driver.info.transaction_status.name == "IDLE")
-    if library == "pymysql":
-        return not driver.server_status & _OPEN_MYSQL
-    if library == "aiomysql":
-        return not driver.get_transaction_status()
-    return False
+def _check_standing(connection: Connection) -> None:
+    """Check that PostgreSQL will commit.
+
+    Raises:
+        InvalidHandler: A statement has failed, and the function went on.
+        SQLAlchemyError: The same, of a driver that does not tell it without a statement.
+    """
+    has = has_failed(connection.connection.driver_connection)
+    if has is None:
+        connection.exec_driver_sql("SELECT 1")
+    elif has:
+        raise failed()
 
 
 def _awaited_url(url: URL) -> URL:

@@ -4,6 +4,32 @@ Order: of each ordering key, the next row is sent after the one before was answe
 row of a key is refused or waits, the rows behind it are held. So with any number of compensators at
 once, the first copies of a key's messages arrive in order: each of them sends row n + 1 only after
 row n was answered, or found row n gone, and then somebody's copy of it was answered.
+
+The next row of a key waits for the answer, not for the row before it to be deleted: ``Answered``
+keeps rows that are stored at the broker until they are deleted together. Why order holds:
+
+* A row is deleted only after its answer, so "found gone" still means "answered". Which of the
+  answered rows are deleted first does not matter, nor who deletes them: another compensator that
+  has the same rows in hand gets *duplicate*, and finds nothing to delete.
+* No page is read while there are such rows. So none of them is taken for a new one, whatever its
+  number: SQLite gives a number again after a rollback, and a delete names number and id.
+* If the process dies before, or loses its lease, the rows are sent again, under the same ids, from
+  the first to the last, and only then the next row of the key: whose first copy, too, comes after
+  those of all rows before it. The broker recognises the copies. Beyond its window it stores them
+  again, in their order, behind the first ones: an inbox suppresses them. ``NOTE_ROWS`` and
+  ``NOTE_S`` limit how many there are.
+* If the database cannot be asked, the rows stay in memory, and are deleted before the next page is
+  read; so an outage of the database, however long, repeats nothing.
+* A refusal is written down at once, since another compensator must find it: it hides the row for a
+  while. It is forgotten if it cannot be written, and the row is sent again. A compensator whose
+  lease another one took writes none, holds no rows and reads no page: the row of the lease says so
+  in the same transaction, or statement. So whoever reads a page knows of each row that it lacks.
+* A row that had been refused releases the rows behind it in the transaction that deletes it.
+
+Rows of one key never share a batch, although a batch keeps their order: the broker stores a batch
+without those of its rows that it refuses (an id that belongs to another message, or to one that was
+cancelled), and the client leaves out those that it refuses (a body that is too large, a time that
+is too far). Then the rows behind a refused one would be stored before it.
 """
 
 from __future__ import annotations
@@ -37,6 +63,10 @@ from ternmq.reliable.outbox.rows import Ref, Row
 
 ATTEMPTS: Final = 5
 """How often a row is refused before it has failed."""
+NOTE_ROWS: Final = 500
+"""Most rows that are answered and not deleted yet; those of one answer may exceed it."""
+NOTE_S: Final = 0.1
+"""How long a row that is answered stays, if nothing else has it deleted before."""
 LONG_S: Final = 10.0
 """A topic that waits longer has its rows held, so that they do not stand in the way of others."""
 _FIRST_WAIT_S: Final = 0.5
@@ -77,6 +107,7 @@ class Change:
         tries: How often it was refused.
         wait_s: How long it waits.
         error: Why.
+        frees: It is stored, and rows of its key may be held behind it: they are released.
     """
 
     row: Row
@@ -84,6 +115,43 @@ class Change:
     tries: int = 0
     wait_s: float = 0.0
     error: str = ""
+    frees: bool = False
+
+
+class Answered:
+    """Rows that were answered, and are not written down yet. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.changes: list[Change] = []
+        """In the order of their answers."""
+        self._due_s = 0.0
+        self._at_once = False
+
+    def add(self, changes: Sequence[Change], now_s: float) -> None:
+        """Take what became of rows."""
+        if not self.changes:
+            self._due_s = now_s + NOTE_S
+        self.changes += changes
+        self._at_once |= any(change.fate is not Fate.SENT or change.frees for change in changes)
+
+    def is_due(self, now_s: float) -> bool:
+        """Return whether they must be written down before another row is sent."""
+        if not self.changes:
+            return False
+        return self._at_once or len(self.changes) >= NOTE_ROWS or now_s >= self._due_s
+
+    def written(self) -> None:
+        """Forget them: they are written down."""
+        self.changes = []
+        self._at_once = False
+
+    def not_written(self) -> None:
+        """Keep those that are stored at the broker: the database could not be asked.
+
+        Others are forgotten: when the database is back, another compensator may have blocked or
+        sent them.
+        """
+        self.changes = [change for change in self.changes if change.fate is Fate.SENT]
 
 
 @dataclass(slots=True)
@@ -185,7 +253,7 @@ class Backlog:
                 del self._keys[key]
             self._topics.pop(row.topic, None)
             self._refusals.pop(row.seq, None)
-            return Change(row, Fate.SENT)
+            return Change(row, Fate.SENT, frees=bool(row.ordering_key) and row.tries > 0)
         self._left.add(key)
         error = _text(outcome)
         tries = row.tries + 1

@@ -12,7 +12,7 @@ from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ternmq.client.client import Client as AwaitedClient
 from ternmq.client.content.validation import check_positive, flag, length_of, seconds_of, text
@@ -25,11 +25,12 @@ from ternmq.reliable.database.lease import steady_s
 from ternmq.reliable.ids.text import text_id
 from ternmq.reliable.libraries import bare
 from ternmq.reliable.libraries.attached import ApplicationDatabase, AtEnd, Attached
+from ternmq.reliable.libraries.choice import database_of, django_database
 from ternmq.reliable.outbox.backlog import ATTEMPTS
 from ternmq.reliable.outbox.block import Transaction
 from ternmq.reliable.outbox.places import AttachedPlace, OwnPlace
-from ternmq.reliable.outbox.relay import Settings
 from ternmq.reliable.outbox.rows import Ref, Row
+from ternmq.reliable.outbox.sending import Settings
 from ternmq.reliable.outbox.stats import OutboxStats
 from ternmq.reliable.outbox.steps import Observer, Step, Steps
 from ternmq.reliable.outbox.table import Table
@@ -97,7 +98,7 @@ class Outbox:
             raise InvalidRequest("require is a list of topics, such as ['payments.*']")
         check_positive("attempts", attempts)
         self._client = client
-        self._database = _database_of(database, relay)
+        self._database = database_of(database, relay)
         self._require = tuple([text("require", one) for one in require])
         self._settings = Settings(
             resend_after=length_of("resend_after", resend_after),
@@ -130,13 +131,11 @@ class Outbox:
             options: As for ``Outbox``, but ``relay``.
 
         Raises:
-            InvalidRequest: A value is not valid.
+            InvalidRequest: A value is not valid, or Django is not installed.
         """
-        from ternmq.reliable.libraries.django import DjangoDatabase
-
         if not isinstance(client, Client):
             raise InvalidRequest("Django's transactions block: give a client of ternmq.sync")
-        return cls(client, DjangoDatabase(using), **options)
+        return cls(client, django_database(using), **options)
 
     def __repr__(self) -> str:
         return f"<Outbox at {self._database.name}>"
@@ -441,14 +440,6 @@ class Outbox:
     def database(self) -> ApplicationDatabase:
         """The database."""
         return self._database
-
-
-def _database_of(database: object, relay: Engine | None) -> ApplicationDatabase:
-    if hasattr(database, "using") and hasattr(database, "ambient"):  # Django's
-        return cast("ApplicationDatabase", database)
-    from ternmq.reliable.libraries.alchemy import AlchemyDatabase
-
-    return AlchemyDatabase(database, relay)
 
 
 def ddl(dialect: str, schema: str = "") -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ternmq.reliable.database.dialect import Dialect
+from ternmq.reliable.database.lease import Lease
 from ternmq.reliable.database.port import Result, Values, Work
 from ternmq.reliable.database.statements import Statements
 from ternmq.reliable.database.tables import State
@@ -72,7 +73,14 @@ class Table(Statements):
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def page(self, work: Work, *, resend_after_ms: int, limit: int = PAGE_ROWS) -> list[Row]:
+    def page(
+        self,
+        work: Work,
+        *,
+        resend_after_ms: int,
+        limit: int = PAGE_ROWS,
+        lease: Lease | None = None,
+    ) -> list[Row]:
         """Return the first rows that may be sent, by number.
 
         It begins at the first row each time, never behind what was read: a transaction may commit
@@ -84,7 +92,20 @@ class Table(Statements):
             work: Runs the statement.
             resend_after_ms: How long rows are left to the process that wrote them.
             limit: Most rows.
+            lease: If another one took it, the page is empty: a row may be left out that the other
+                one has noted as refused, and those behind it must not be sent.
         """
+        values: dict[str, object] = {"resend_after": resend_after_ms, "limit": limit}
+        led = ""
+        if lease is not None:
+            led = (
+                "AND EXISTS (SELECT 1 FROM {lease} "
+                "WHERE name = :name AND holder = :holder AND epoch = :epoch) "
+            )
+            values |= {
+                "name": self.dialect.text(lease.name), "holder": self.dialect.text(lease.holder),
+                "epoch": lease.epoch,
+            }  # fmt: skip
         found = work.run(
             self.fill(
                 f"SELECT CASE WHEN length(body) <= {INLINE_BYTES} THEN body END, "
@@ -92,10 +113,10 @@ class Table(Statements):
                 f"WHERE state = {State.SENDING:d} "
                 f"AND (next_ms <= {{now_ms}} OR next_ms > {{now_ms}} + {_AHEAD_MS}) "
                 "AND (by_writer = 0 OR written_ms < {now_ms} - :resend_after "
-                f"OR written_ms > {{now_ms}} + {_SKEW_MS}) "
+                f"OR written_ms > {{now_ms}} + {_SKEW_MS}) {led}"
                 "ORDER BY seq LIMIT :limit"
             ),
-            {"resend_after": resend_after_ms, "limit": limit},
+            values,
         )
         return [row_of(self.dialect, row[1:], row[0]) for row in found.rows]
 

@@ -13,8 +13,9 @@ from ternmq.model.errors import TernMQError
 from ternmq.reliable.database.lease import RENEW_S, Lease, steady_s
 from ternmq.reliable.database.port import Database
 from ternmq.reliable.database.trouble import Trouble
-from ternmq.reliable.outbox.relay import Compensator, OwnRows, Sending, Settings
+from ternmq.reliable.outbox.relay import Compensator, OwnRows
 from ternmq.reliable.outbox.rows import Ref
+from ternmq.reliable.outbox.sending import Sending, Settings
 from ternmq.reliable.outbox.stats import OutboxStats
 from ternmq.reliable.outbox.steps import Steps
 from ternmq.reliable.outbox.table import PAGE_ROWS, Table
@@ -112,10 +113,17 @@ class Threads:
         if settings.compensate:
             targets.append(("ternmq-compensator", self._compensate))
         self._threads = [
-            threading.Thread(target=target, name=name, daemon=True) for name, target in targets
+            threading.Thread(target=self._run, args=(target,), name=name, daemon=True)
+            for name, target in targets
         ]
         for thread in self._threads:
             thread.start()
+
+    def _run(self, target: Callable[[], None]) -> None:
+        try:
+            target()
+        finally:
+            self._database.close_here()
 
     # -- from the application's threads -----------------------------------------------------------
 

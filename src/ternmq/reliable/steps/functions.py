@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from ternmq.client.handler.signature import Annotations, innermost, name_of, parameters_of
 from ternmq.model.errors import InvalidHandler
-from ternmq.reliable.libraries.transactions import Wanted, wanted_of
+from ternmq.reliable.libraries.opening import Wanted
+from ternmq.reliable.libraries.transactions import wanted_of
 
 Function = Callable[..., Any]
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
 import ternmq
 import ternmq.sync
@@ -28,14 +28,15 @@ from ternmq.model.errors import (
 from ternmq.model.specs import Mode, check_name
 from ternmq.reliable.database.prepare import prepare
 from ternmq.reliable.database.trouble import Trouble
-from ternmq.reliable.libraries.alchemy import AlchemyDatabase
-from ternmq.reliable.libraries.transactions import Transactions
+from ternmq.reliable.libraries.attached import ApplicationDatabase
+from ternmq.reliable.libraries.choice import database_of, django_database, transactions_of
 from ternmq.reliable.modes.numbering import TURN, numbered_of, session_of, whole_of
 from ternmq.reliable.modes.options import check_client, session_behind
 from ternmq.reliable.outbox.outbox import Outbox
-from ternmq.reliable.steps.course import Change, Refused, Rules
+from ternmq.reliable.steps.course import Change, Refused, Rules, State
 from ternmq.reliable.steps.functions import Function, StepFunction, step_function
 from ternmq.reliable.steps.item import Item
+from ternmq.reliable.steps.stats import StepsStats
 from ternmq.reliable.steps.store import Store
 from ternmq.reliable.steps.table import Consumer, SequenceTable
 from ternmq.reliable.steps.worker import Worker
@@ -150,8 +151,8 @@ class Steps:
         _ms("every", self._every_s)
         self._schema = schema
         self._given, self._relay = database, relay
-        self._database = AlchemyDatabase(database, relay)
-        self._transactions = Transactions(database)
+        self._database = database_of(database, relay)
+        self._transactions = transactions_of(database)
         table = SequenceTable(self._database.dialect, schema)
         self._store = Store(self._database, table, self._consumer, rules, self._broker_us)
         self._worker = Worker(self._store, self._transactions, client.codecs, WAIT_S)
@@ -161,8 +162,60 @@ class Steps:
         self._thread: threading.Thread | None = None
         watch(self)
 
+    @classmethod
+    def django(
+        cls,
+        client: ternmq.sync.Client,
+        topic: str | Topic,
+        *,
+        group: str,
+        using: str = "default",
+        **options: Any,  # noqa: ANN401
+    ) -> Self:
+        """Return steps on a database of Django's settings.
+
+        The functions are a ``def`` and take the step only: models, and code that uses
+        ``connections[using]``, work in the transaction of the step, a ``transaction.atomic``.
+
+        Args:
+            client: A client of ``ternmq.sync``.
+            topic: As for ``Steps``.
+            group: Likewise.
+            using: Alias of the database.
+            options: As for ``Steps``, but ``database`` and ``relay``.
+
+        Raises:
+            InvalidRequest, InvalidName: A value is not valid, there is no such alias, or Django is
+                not configured.
+        """
+        if not isinstance(client, ternmq.sync.Client):
+            raise InvalidRequest("Django's transactions block: give a client of ternmq.sync")
+        return cls(client, topic, group=group, database=django_database(using), **options)
+
     def __repr__(self) -> str:
         return f"<Steps of {self._consumer.name} at {self._database.name}>"
+
+    @property
+    def consumer(self) -> Consumer:
+        """Whose sessions these are."""
+        return self._consumer
+
+    @property
+    def database(self) -> ApplicationDatabase:
+        """Where the sessions are, with connections of this object's own."""
+        return self._database
+
+    def stats(self) -> StepsStats:
+        """Return what was done in this process: the counts themselves, which go on."""
+        return self._worker.stats
+
+    def count(self) -> dict[State, int]:
+        """Return how many sessions each state has, except those that have ended. Blocks.
+
+        Raises:
+            Exception: The database's own.
+        """
+        return self._store.count()
 
     # -- declarations -----------------------------------------------------------------------------
 
@@ -219,7 +272,10 @@ class Steps:
 
     def _item_handler(self) -> Callable[[BlockingDelivery], None]:
         def store_item(delivery: BlockingDelivery) -> None:
-            self._arrived(delivery)
+            try:
+                self._arrived(delivery)
+            finally:
+                self._database.close_old()
 
         return store_item
 
@@ -232,7 +288,10 @@ class Steps:
         def go_on(delivery: BlockingDelivery) -> None:
             session, turn = _wake_up_of(delivery)
             self.start()
-            self._worker.run(session, turn, delivery.attempt)
+            try:
+                self._worker.run(session, turn, delivery.attempt)
+            finally:
+                self._database.close_old()
 
         return go_on_awaited if awaited else go_on
 
@@ -264,6 +323,14 @@ class Steps:
     def _arrived(self, delivery: BlockingDelivery) -> None:
         """Store an item, or reject it."""
         self.start()
+        self.stats().count("items")
+        try:
+            self._take(delivery)
+        except Reject:
+            self.stats().count("rejected")
+            raise
+
+    def _take(self, delivery: BlockingDelivery) -> None:
         try:
             place = numbered_of(delivery.headers)
         except InvalidRequest as error:
@@ -363,6 +430,7 @@ class Steps:
         self._thread = None
         self._own = None
         self._starting = threading.Lock()  # another thread may hold the parent's
+        self._worker.stats.after_fork()
         self._transactions.leave()
         self._database.leave()
 
@@ -373,8 +441,7 @@ class Steps:
         if self._own is not None:
             return self._own
         for one in watched(Outbox):
-            other = one.database
-            same = isinstance(other, AlchemyDatabase) and other.is_same(self._database)
+            same = self._database.is_same(one.database)
             if same and one.client is self._client and not one.closed:
                 return one
         self._own = Outbox(self._client, self._given, schema=self._schema, relay=self._relay)
@@ -400,6 +467,7 @@ class Steps:
                 trouble.over()
             except self._database.errors as error:
                 ended.wait(trouble.at(error))
+        self._database.close_here()
         self._database.close()
 
     def _compensate(self) -> None:

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Final
 
 from ternmq.reliable.database.port import Work
-from ternmq.reliable.libraries.alchemy import AlchemyDatabase
+from ternmq.reliable.libraries.attached import ApplicationDatabase
 from ternmq.reliable.modes.numbering import Numbered
 from ternmq.reliable.steps import course
-from ternmq.reliable.steps.course import Change, Refused, Rules, Standing
+from ternmq.reliable.steps.course import Change, Refused, Rules, Standing, State
 from ternmq.reliable.steps.item import Item
 from ternmq.reliable.steps.table import Consumer, SequenceTable
 
@@ -42,7 +42,7 @@ class Store:
 
     def __init__(
         self,
-        database: AlchemyDatabase,
+        database: ApplicationDatabase,
         table: SequenceTable,
         consumer: Consumer,
         rules: Rules,
@@ -131,6 +131,11 @@ class Store:
         return True
 
     # -- besides ----------------------------------------------------------------------------------
+
+    def count(self) -> dict[State, int]:
+        """Return how many sessions each state has, except those that have ended."""
+        with self.database.reading() as work:
+            return self.table.count(work, self.consumer)
 
     def renew(self, late_ms: int) -> list[str]:
         """Write wake-ups for sessions whose own one was lost, and return their names.

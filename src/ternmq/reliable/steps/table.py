@@ -257,6 +257,17 @@ class SequenceTable(Statements):
 
     # -- many sessions ----------------------------------------------------------------------------
 
+    def count(self, work: Work, consumer: Consumer) -> dict[State, int]:
+        """Return how many sessions of a consumer each state has, except those that have ended."""
+        found = work.run(
+            self.fill(
+                "SELECT state, count(*) FROM {sequence} WHERE consumer = :consumer "
+                f"AND state NOT IN ({_listed(ENDED)}) GROUP BY state"
+            ),
+            {"consumer": self.dialect.text(consumer.name)},
+        )
+        return {State(int(state)): int(count) for state, count in found.rows}
+
     def overdue(self, work: Work, consumer: Consumer, late_ms: int, limit: int) -> list[str]:
         """Return sessions whose wake-up was due so long ago, the oldest first."""
         found = work.run(

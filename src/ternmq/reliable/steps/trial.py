@@ -9,7 +9,7 @@ from typing import Final
 from ternmq.client.consumer.concluding import Reject, Retry, delay_us
 from ternmq.client.content.reasons import error_text, reason_text
 from ternmq.model.errors import DecodeError, InvalidHandler
-from ternmq.reliable.libraries.alchemy import AlchemyDatabase
+from ternmq.reliable.libraries.attached import ApplicationDatabase
 from ternmq.reliable.libraries.refusals import asks_again, waited_in_vain
 from ternmq.reliable.steps.course import Fault
 
@@ -46,7 +46,7 @@ class Failure:
 
 
 def judged(
-    error: Exception, database: AlchemyDatabase, *, begun: bool, tries: int
+    error: Exception, database: ApplicationDatabase, *, begun: bool, tries: int
 ) -> Obstacle | Failure:
     """Return what the error of an attempt means.
 

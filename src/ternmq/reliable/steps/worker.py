@@ -13,11 +13,12 @@ from ternmq.client.handler.handlers import check_result
 from ternmq.client.handler.unawaited import raise_found, watch_begins
 from ternmq.model.errors import DatabaseNotPrepared, InvalidHandler
 from ternmq.reliable.inbox.bound import bound_to
-from ternmq.reliable.libraries.transactions import Transactions
+from ternmq.reliable.libraries.opening import Transactions
 from ternmq.reliable.steps import course
 from ternmq.reliable.steps.course import Attempt, Change, Fault, State
 from ternmq.reliable.steps.functions import StepFunction
 from ternmq.reliable.steps.item import Item, SequenceStep
+from ternmq.reliable.steps.stats import StepsStats
 from ternmq.reliable.steps.store import Store, beginning, shortened
 from ternmq.reliable.steps.trial import Failure, Obstacle, judged
 
@@ -45,6 +46,7 @@ class Worker:
         self._transactions = transactions
         self._codecs = codecs
         self._wait_s = wait_s
+        self.stats = StepsStats()
         self.step: StepFunction | None = None
         self.undo: StepFunction | None = None
 
@@ -89,7 +91,7 @@ class Worker:
                 watch_begins()
         except Exception as error:  # noqa: BLE001 - of the application
             return self._ended(session, attempt, error, begun=begun, tries=tries)
-        self._tell_end(session, attempt.change)
+        self._did(session, attempt)
         return None
 
     # -- functions that are awaited ---------------------------------------------------------------
@@ -122,7 +124,7 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - of the application
             found = error
         else:
-            self._tell_end(session, attempt.change)
+            self._did(session, attempt)
             return None
         try:
             return await asyncio.to_thread(
@@ -198,6 +200,7 @@ class Worker:
                 "on with the session: %s", session, store.consumer.name, what, failure.error,
             )  # fmt: skip
             return
+        self.stats.count("failures")
         then = course.NAMES[change.after.state]
         if change.wake_ms is not None:
             then = f"attempt {change.after.tries + 1} in {change.wake_ms / 1000:g} s"
@@ -209,22 +212,30 @@ class Worker:
         )  # fmt: skip
         self._tell_end(session, change)
 
+    def _did(self, session: str, attempt: Attempt) -> None:
+        """Count a step whose transaction was committed."""
+        self.stats.count("undone" if attempt.undo else "done")
+        self._tell_end(session, attempt.change)
+
     def _tell_end(self, session: str, change: Change) -> None:
-        """Log that a session stopped, or needs an operator."""
+        """Count and log that a session ended, stopped, or needs an operator."""
         store, after = self._store, change.after
         name, state = store.consumer.name, course.NAMES[after.state]
         if after.state is State.INCOMPLETE:
+            self.stats.count("incomplete")
             missing = shortened(store.missing(session, after.size))
             log.error(
                 "session %s of %s is %s: of %d steps, these have not come: %s", session, name,
                 state, after.size, missing,
             )  # fmt: skip
         elif after.state in {State.STOPPED, State.UNDO_STOPPED}:
+            self.stats.count("stopped")
             log.error(
                 "session %s of %s is %s after step %d of %d; `ternmq sequence resume`, `skip` or "
                 "`cancel` decides", session, name, state, after.step, after.size,
             )  # fmt: skip
         elif after.state in course.ENDED:
+            self.stats.count("ended")
             log.info("session %s of %s is %s", session, name, state)
 
 

@@ -16,6 +16,7 @@ from ternmq.model.errors import InvalidRequest
 from ternmq.reliable.database.lease import LEASE_S, steady_s
 from ternmq.reliable.database.trouble import Trouble
 from ternmq.reliable.libraries.alchemy import AlchemyDatabase
+from ternmq.reliable.libraries.attached import ApplicationDatabase
 from ternmq.reliable.tasks.ticks import Ticks
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Task:
     def __init__(
         self,
         function: Callable[[], object],
-        database: AlchemyDatabase,
+        database: ApplicationDatabase,
         name: str,
         *,
         seconds: float,
@@ -128,6 +129,7 @@ class Task:
                 self._run()
             else:
                 ended.wait(look.pause_s)
+        self._database.close_here()
         self._database.close()
 
     def _run(self) -> None:
@@ -158,6 +160,7 @@ class Task:
                     lease.take(work)
             except self._database.errors as error:
                 log.debug("the lease of task %r was not renewed: %s", self.name, error)
+        self._database.close_here()
 
 
 def every(

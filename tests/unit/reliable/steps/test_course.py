@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import pytest
 from hypothesis import given
@@ -209,6 +209,21 @@ def check(world: World) -> None:
 # -- items ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("order", list(permutations((1, 2, 3))))
+def test_a_session_runs_when_all_items_are_there_whichever_comes_last(
+    order: tuple[int, ...],
+) -> None:
+    world = World(3, RULES)
+    for number in order:
+        assert world.standing is None or world.state is State.COLLECTING
+        assert not any(world.next(turn) for turn in list(world.wake_ups))
+        world.deliver(number)
+        world.deliver(number)  # it comes twice
+    assert world.state is State.RUNNING
+    world.run(standing_of(world).turn)
+    assert world.effects == [1, 2, 3]
+
+
 def test_the_first_item_has_the_session_looked_at_and_the_last_one_has_it_run() -> None:
     world = World(3, RULES)
     first = world.deliver(3)
@@ -325,6 +340,18 @@ def test_retry_backs_off_then_stops_and_a_success_begins_anew() -> None:
     assert world.failed(attempt).wake_ms is None
     assert world.state is State.STOPPED
     assert world.effects == [1]
+
+
+def test_an_old_wake_up_does_not_shorten_a_back_off() -> None:
+    """It comes again if its worker died after it had noted the failure, and before the ack."""
+    world = complete()
+    old = standing_of(world).turn
+    attempt = world.next(old)
+    assert attempt is not None
+    change = world.failed(attempt)
+    assert change.wake_ms == course.FIRST_BACKOFF_MS
+    assert world.next(old) is None
+    assert world.next(change.after.turn) is not None
 
 
 def test_a_long_back_off_is_a_minute() -> None:
