@@ -13,6 +13,7 @@ import click
 from ternmq.cli.commands import Command, Group
 from ternmq.cli.outbox.databases import databases_option, each, opened, schema_option
 from ternmq.cli.terminal import output
+from ternmq.client.forms import values
 from ternmq.model.words import counted, verb
 
 if TYPE_CHECKING:
@@ -150,4 +151,4 @@ def _plain(name: str, found: Overview) -> dict[str, object]:
 
 
 def _time(ms: int) -> datetime:
-    return output.of_us(ms * 1000)
+    return values.of_us(ms * 1000)
