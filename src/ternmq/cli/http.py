@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -83,7 +84,7 @@ def http(
     try:
         asyncio.run(_serve(settings, broker))
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = os.strerror(error.errno) if (error.errno or 0) > 0 else str(error)
         raise Failed(f"cannot listen at {listen}: {reason.lower()}") from error
 
 

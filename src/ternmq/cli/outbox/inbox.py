@@ -127,7 +127,7 @@ def _print(name: str, found: Overview) -> None:
     output.table(
         ("topic", "group", "rows", "over", "kept until"),
         [
-            (one.topic, one.group, one.rows, one.over, output.iso(_time(one.first_until_ms)))
+            (one.topic, one.group, one.rows, one.over, values.iso(_time(one.first_until_ms)))
             for one in found.consumers
         ],
     )
