@@ -80,6 +80,13 @@ def test_what_is_no_request(front: Front, data: bytes) -> None:
         ("/topics", ("-H", "Content-Encoding: gzip"), "x", 415, "UnsupportedType"),
         ("/topics", ("-H", "Authorization: Digest x"), None, 401, "Unauthenticated"),
         ("/topics", ("-H", "Host: evil.example"), None, 421, "WrongHost"),
+        ("/topics", ("-H", "Origin: http://evil.example"), None, 403, "OtherSite"),
+        ("/topics", ("-H", "Origin: null"), None, 403, "OtherSite"),
+        ("/topics", ("-H", "Sec-Fetch-Site: cross-site"), None, 403, "OtherSite"),
+        (
+            "/topics/orders/messages", ("-H", "Content-Type: application/json"), "{no", 400,
+            "InvalidRequest",
+        ),
         ("/topics", ("-H", "Host: evil.example:7119"), None, 421, "WrongHost"),
         ("/topics/orders/messages?queue=9", (), "x", 404, "UnknownQueue"),
         ("/topics/orders/messages?priority=9999", (), "x", 400, "InvalidRequest"),
@@ -146,6 +153,32 @@ def test_a_batch_in_which_one_is_wrong(front: Front) -> None:
     )
     assert (found.status, found.value["failed"]) == (207, 2)
     assert ["error" in one for one in found.value["results"]] == [False, True, True, False]
+
+
+def test_a_body_that_is_too_large(front: Front) -> None:
+    before = front.curl("/topics/orders").value["messages"]
+    found = front.curl("/topics/orders/messages", data=bytes((64 << 20) + 1))
+    assert (found.status, found.value["title"]) == (413, "BodyTooLarge")
+    found = front.curl("/topics/orders/messages", data=bytes(17 << 20))
+    assert (found.status, found.value["title"]) == (413, "MessageTooLarge")
+    assert front.curl("/topics/orders").value["messages"] == before
+
+
+def test_its_own_pages_may_use_it(front: Front) -> None:
+    own = ("-H", f"Origin: http://127.0.0.1:{front.port}", "-H", "Sec-Fetch-Site: same-origin")
+    assert front.curl("/topics", *own).status == 200
+
+
+def test_content_types(front: Front) -> None:
+    """What curl states by itself says nothing; the parameters of JSON and text are left out."""
+    for stated, stored in (
+        ("application/x-www-form-urlencoded", ""), ("application/json; charset=utf-8",
+        "application/json"), ("text/plain; charset=UTF-8", "text/plain"), ("text/csv", "text/csv"),
+    ):  # fmt: skip
+        sent = front.curl("/topics/orders/messages", "-H", f"Content-Type: {stated}", data='"x"')
+        assert sent.status == 201
+        found = front.curl(f"/topics/orders/messages/{sent.value['id']}")
+        assert found.value["content_type"] == stored
 
 
 def test_many_connections_that_say_nothing(front: Front) -> None:

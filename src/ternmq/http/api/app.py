@@ -8,7 +8,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -16,14 +16,12 @@ from aiohttp import web
 
 from ternmq.http.api import openapi, problems
 from ternmq.http.api.call import Answer, Call, Route, parsed
-from ternmq.http.api.credentials import credential_of
+from ternmq.http.api.credentials import Credential, credential_of
+from ternmq.http.api.guard import BODY_BYTES, Guard
 from ternmq.http.api.pool import Pool
 from ternmq.http.api.problems import (
-    BodyTooLarge,
-    BodyTooSlow,
     MethodNotAllowed,
     NotFound,
-    WrongHost,
 )
 from ternmq.http.api.routes import ROUTES
 from ternmq.model.errors import InvalidRequest, TernMQError
@@ -31,10 +29,6 @@ from ternmq.model.units import Address
 
 log: Final = logging.getLogger("ternmq")
 
-BODY_BYTES: Final = 64 << 20
-"""Largest body of a request: a batch. A single message is bounded by the broker."""
-BODY_S: Final = 30.0
-"""Seconds until a whole body must have arrived."""
 KEEP_ALIVE_S: Final = 15.0
 SWEEP_S: Final = 5.0
 _QUERY_FIELDS: Final = 100
@@ -71,8 +65,7 @@ class Api:
     """The routes over one pool. Not thread-safe: use it in one loop."""
 
     def __init__(self, settings: Settings) -> None:
-        self._hosts = frozenset(one.lower() for one in settings.hosts)
-        self._local = settings.listen.is_loopback
+        self._guarding = Guard(settings.hosts, local=settings.listen.is_loopback)
         self.pool = Pool(settings.url, settings.timeout)
         self.stopping = asyncio.Event()
         self._openapi = msgspec.json.encode(openapi.document())
@@ -111,7 +104,7 @@ class Api:
         """Answer every error as a problem, and give every answer its headers."""
         request_id = secrets.token_hex(8)
         try:
-            self._check_host(request)
+            self._guarding.check(request)
             response = await handler(request)
         except TernMQError as error:
             response = _problem(error, request_id)
@@ -124,42 +117,40 @@ class Api:
         response.headers["Request-Id"] = request_id
         return response
 
-    def _check_host(self, request: web.Request) -> None:
-        """Refuse a request for another name: a page may have rebound it to this machine.
-
-        Raises:
-            WrongHost: It is not for this server.
-        """
-        if not self._local and not self._hosts:
-            return  # the names under which others reach it are not known
-        name = request.host.lower()
-        bare = name.rpartition(":")[0] if name.rpartition(":")[2].isdigit() else name
-        bare = bare.strip("[]")
-        if bare in self._hosts or Address(bare, 0).is_loopback:
-            return
-        raise WrongHost(f"this server does not answer for {name[:100]!r}: name it with --host")
-
     def _handler(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handle(request: web.Request) -> web.StreamResponse:
             given = parsed(route, _query_of(request), request.headers)
             credential = credential_of(request.headers)
-            body = await _body_of(request) if route.takes is not None else b""
-            async with self.pool.session(credential) as entry:
-                answer = await route.handler(
-                    Call(
-                        entry.client,
-                        entry.detached,
-                        request.match_info,
-                        given,
-                        request.headers,
-                        body,
-                        request.content_type if "Content-Type" in request.headers else "",
-                        self.stopping,
-                    )
-                )
-            return _response(answer)
+            body = await self._guarding.body(request) if route.takes is not None else b""
+            try:
+                return await self._answer(route, request, given, credential, body)
+            finally:
+                self._guarding.done(len(body))
 
         return handle
+
+    async def _answer(
+        self,
+        route: Route,
+        request: web.Request,
+        given: dict[str, Any],
+        credential: Credential,
+        body: bytes,
+    ) -> web.StreamResponse:
+        async with self.pool.session(credential) as entry:
+            answer = await route.handler(
+                Call(
+                    entry.client,
+                    entry.detached,
+                    request.match_info,
+                    given,
+                    request.headers,
+                    body,
+                    request.content_type if "Content-Type" in request.headers else "",
+                    self.stopping,
+                )
+            )
+        return _response(answer)
 
 
 class _Unexpected(TernMQError):
@@ -175,16 +166,6 @@ def _query_of(request: web.Request) -> list[tuple[str, str]]:
         )  # fmt: skip
     except (ValueError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the query cannot be read: {error}") from error
-
-
-async def _body_of(request: web.Request) -> bytes:
-    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise problems.UnsupportedType("a compressed body is not taken")
-    try:
-        async with asyncio.timeout(BODY_S):
-            return await request.read()
-    except TimeoutError:
-        raise BodyTooSlow(f"the body did not arrive within {BODY_S:g} s") from None
 
 
 def _response(answer: Answer) -> web.Response:
@@ -214,8 +195,6 @@ def _of_web(request: web.Request, error: web.HTTPException) -> TernMQError:
         return MethodNotAllowed(
             f"{request.path} has no method {error.method}", set(error.allowed_methods)
         )
-    if isinstance(error, web.HTTPRequestEntityTooLarge):
-        return BodyTooLarge(f"a body has at most {BODY_BYTES:,} bytes")
     if isinstance(error, web.HTTPNotFound):
         return NotFound(f"there is no path {request.path[:200]!r}: see /v1/openapi.json")
     return InvalidRequest(error.reason)

@@ -68,7 +68,7 @@ async def send(call: Call) -> Answer:
     one_way = given.pop("one_way", False)
     topic = call.path["topic"]
     headers = message_headers(call.headers)
-    content_type = "" if call.content_type == FORM else call.headers.get("Content-Type", "")
+    content_type = content_type_of(call)
     if one_way:
         refused = sorted(given.keys() & {"id", "deliver_after", "deliver_at", "expires_after"})
         if refused:
@@ -83,6 +83,24 @@ async def send(call: Call) -> Answer:
     status = HTTPStatus.OK if receipt.duplicate else HTTPStatus.CREATED
     where = f"/v1/topics/{quote(topic)}/messages/{quote(receipt.id, safe='')}"
     return Answer(receipt_form(receipt), status, {"Location": where})
+
+
+def content_type_of(call: Call) -> str:
+    """Return the content type of a message: that of the request, which must be true of JSON.
+
+    The type that curl states for ``-d`` by itself says nothing of the body.
+
+    Raises:
+        InvalidRequest: It is JSON by its type, and is none.
+    """
+    if call.content_type == FORM:
+        return ""
+    if call.content_type == JSON:
+        if not forms.is_json(call.body):
+            raise InvalidRequest("the body is not JSON, as its Content-Type says")
+        return JSON
+    text = call.headers.get("Content-Type", "")
+    return TEXT if text.lower().replace(" ", "") == f"{TEXT};charset=utf-8" else text
 
 
 def message_headers(headers: Mapping[str, str]) -> dict[str, str]:

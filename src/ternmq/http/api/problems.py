@@ -5,7 +5,13 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any, Final
 
-from ternmq.model.errors import BufferFull, CannotConnect, ConnectionLost, TernMQError
+from ternmq.model.errors import (
+    BufferFull,
+    CannotConnect,
+    ConnectionLost,
+    MessageTooLarge,
+    TernMQError,
+)
 
 CONTENT_TYPE: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 1
@@ -14,8 +20,9 @@ _STATUS: Final[tuple[tuple[type[TernMQError], HTTPStatus], ...]] = (
     (CannotConnect, HTTPStatus.SERVICE_UNAVAILABLE),
     (ConnectionLost, HTTPStatus.GATEWAY_TIMEOUT),
     (BufferFull, HTTPStatus.SERVICE_UNAVAILABLE),
+    (MessageTooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
 )
-"""Statuses of errors of the client, for which the table of errors has none."""
+"""Statuses that the table of errors does not have."""
 
 
 class NotFound(TernMQError):
@@ -50,6 +57,12 @@ class BodyTooSlow(TernMQError):
     """The body of the request did not arrive in time."""
 
     http = 408
+
+
+class OtherSite(TernMQError):
+    """A page of another site sent the request."""
+
+    http = 403
 
 
 class WrongHost(TernMQError):
