@@ -84,7 +84,8 @@ def http(
     try:
         asyncio.run(_serve(settings, broker))
     except OSError as error:
-        reason = os.strerror(error.errno) if (error.errno or 0) > 0 else str(error)
+        number = error.errno or 0  # an error for several addresses has none
+        reason = os.strerror(number) if number > 0 else str(error)
         raise Failed(f"cannot listen at {listen}: {reason.lower()}") from error
 
 
