@@ -17,17 +17,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import Final
 
-from broker_kit import broker, client, figures_of, started
-from core_kit import Figures, Measurement, Settings, Target
+from broker_kit import broker, client, figures_of, ready, started
+from core_kit import Figures, Measurement, Settings, Target, folder
 from database_kit import NAMES, database
 from runner import Suite, run
+
+from tests.black_box.process import BrokerProcess
 
 CLIENTS: Final = Path(__file__).with_name("outbox_clients.py")
 SECONDS: Final = 3.0
 BACKLOG: Final = 100_000
 ONE_KEY: Final = 2_000
+AWAY: Final = 1_000_000
 OTHERS: Final = 20_000
 _KEY: Final = "TERNMQ_BENCH_DATABASE"
 
@@ -88,6 +92,26 @@ def backlog(settings: Settings, *, name: str, rows: int = BACKLOG, keys: int = 0
     """Let a compensator send what was left."""
     with shop(settings, name) as url:
         return client(url, "backlog", CLIENTS, count=settings.scaled(rows, 500), keys=keys)
+
+
+def away(settings: Settings, *, name: str) -> Figures:
+    """Let rows wait until the broker is back."""
+    count = settings.scaled(AWAY, 2_000)
+    with (
+        folder(settings) as path,
+        BrokerProcess("dev", path) as one,
+        database(settings, name) as url,
+    ):
+        one.kill()
+        command = [sys.executable, str(CLIENTS), "away", one.url, f"count={count}"]
+        given = {**os.environ, _KEY: url}
+        with Popen(command, stdin=PIPE, stdout=PIPE, text=True, env=given) as waits:
+            ready(waits)
+            one.start()
+            assert waits.stdin is not None
+            waits.stdin.write("go\n")
+            waits.stdin.flush()
+            return figures_of(waits, 600.0)
 
 
 def blocked(settings: Settings, *, name: str) -> Figures:
@@ -154,6 +178,14 @@ def _measurements() -> Iterator[Measurement]:
             partial(backlog, name=name, rows=ONE_KEY, keys=1),
             (Target("times_lone", 0.5, at_least=True),),
             {"rows": ONE_KEY, "keys": 1, "body_bytes": 512},
+        )
+        yield Measurement(
+            f"away-{name}",
+            f"a million rows wait until the broker is back, on {name}",
+            partial(away, name=name),
+            (Target("first_s", 2.0), Target("memory_mib", 64.0)),
+            {"rows": AWAY, "body_bytes": 512},
+            rounds=3,
         )
         yield Measurement(
             f"blocked-{name}",

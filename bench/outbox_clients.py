@@ -14,6 +14,7 @@ import contextlib
 import os
 import resource
 import sqlite3
+import sys
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -32,9 +33,13 @@ _WARM_S: Final = 0.5
 _LONE: Final = 200
 _KEYS: Final = 1000
 _BLOCKED: Final = "blocked-orders"
+_AT_ONCE: Final = 50_000
+_AWAY_S: Final = 10.0
+"""How long the broker is away at least, while rows wait."""
 
 
-def _engine() -> sa.Engine:
+def engine_of() -> sa.Engine:
+    """Return an engine of the database that is measured."""
     engine = sa.create_engine(os.environ["TERNMQ_BENCH_DATABASE"])
     if engine.dialect.name == "sqlite":
 
@@ -62,13 +67,13 @@ def _numbers(writer: int) -> Sequence[int]:
 async def raw(url: str, writer: int, seconds: float) -> Figures:
     """Commit transactions without a message."""
     del url
-    engine = _engine()
+    engine = engine_of()
     return await asyncio.to_thread(_commits, engine, None, None, writer, seconds)
 
 
 async def confirm(url: str, writer: int, seconds: float) -> Figures:
     """Commit transactions with a message each, until no row is left."""
-    engine = _engine()
+    engine = engine_of()
     with ternmq.sync.connect(url) as client, Outbox(client, engine) as outbox:
         await asyncio.to_thread(_commits, engine, client, outbox, writer + 50, 0.5)
         return await asyncio.to_thread(_commits, engine, client, outbox, writer, seconds)
@@ -110,7 +115,7 @@ async def paced(url: str, rate: int, seconds: float, ordered: int) -> Figures:
 
 
 def _paced(url: str, rate: int, seconds: float, ordered: int) -> Figures:
-    engine = _engine()
+    engine = engine_of()
     answered: dict[str, float] = {}
     committed: dict[str, float] = {}
 
@@ -158,7 +163,7 @@ async def backlog(url: str, count: int, keys: int) -> Figures:
 
 
 def _backlog(url: str, count: int, keys: int) -> Figures:
-    engine = _engine()
+    engine = engine_of()
     with ternmq.sync.connect(url) as client:
         topic = ORDERED if keys else TOPIC
         if keys:
@@ -186,6 +191,41 @@ def _backlog(url: str, count: int, keys: int) -> Figures:
         "first_s": first,
         "memory_mib": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib) / 1024,
         "duplicates": duplicates,
+    }
+
+
+async def away(url: str, count: int) -> Figures:
+    """Begin while the broker is away; a line comes when it is back.
+
+    Args:
+        url: Of the broker.
+        count: How many rows wait.
+    """
+    return await asyncio.to_thread(_away, url, count)
+
+
+def _away(url: str, count: int) -> Figures:
+    engine = engine_of()
+    client = ternmq.sync.connect(url)  # a block would connect
+    with contextlib.closing(client):
+        with Outbox(client, engine, compensate=False) as idle:
+            for first in range(0, count, _AT_ONCE):
+                _insert(engine, idle._table, TOPIC, range(first, min(first + _AT_ONCE, count)), 0)
+        before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with Outbox(client, engine) as outbox:
+            outbox.start()
+            time.sleep(_AWAY_S)
+            print("ready", flush=True)
+            sys.stdin.readline()
+            began = time.perf_counter()
+            while not outbox.stats().resent:
+                time.sleep(0.001)
+            first_s = time.perf_counter() - began
+            while outbox.stats().resent < count // 10:
+                time.sleep(0.01)
+    return {
+        "first_s": first_s,
+        "memory_mib": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib) / 1024,
     }
 
 
@@ -227,7 +267,7 @@ async def blocked(url: str, count: int, others: int) -> Figures:
 
 
 def _blocked(url: str, count: int, others: int) -> Figures:
-    engine = _engine()
+    engine = engine_of()
     with ternmq.sync.connect(url) as client:
         for topic in (ORDERED, _BLOCKED):
             with contextlib.suppress(ternmq.TopicExists):
@@ -280,7 +320,7 @@ def _idle(url: str, seconds: float) -> Figures:
         nonlocal statements
         statements += 1
 
-    engine = _engine()
+    engine = engine_of()
     with ternmq.sync.connect(url) as client, Outbox(client, engine) as outbox:
         while not outbox.stats().leader:
             time.sleep(0.01)
@@ -316,4 +356,4 @@ def _rapid(url: str, seconds: float) -> Figures:
 
 
 if __name__ == "__main__":
-    main_of(raw, confirm, paced, backlog, blocked, idle, rapid)
+    main_of(raw, confirm, paced, backlog, away, blocked, idle, rapid)

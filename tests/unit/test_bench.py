@@ -133,8 +133,8 @@ def test_transactions_are_measured(tmp_path):
 def test_the_outbox_is_measured(tmp_path):
     out = tmp_path / "outbox.json"
     chosen = (
-        "confirm-1-sqlite", "stored-sqlite", "backlog-sqlite", "backlog-keys-sqlite",
-        "backlog-key-sqlite", "blocked-sqlite", "idle-sqlite", "rapid-sqlite",
+        "confirm-1-sqlite", "stored-sqlite", "backlog-keys-sqlite", "backlog-key-sqlite",
+        "blocked-sqlite", "idle-sqlite",
     )  # fmt: skip
     done = subprocess.run(
         [sys.executable, str(BENCH.with_name("outbox.py")), "--quick", "--data",
@@ -145,10 +145,23 @@ def test_the_outbox_is_measured(tmp_path):
     written = json.loads(out.read_text())["measurements"]
     assert set(written) == set(chosen)
     assert written["confirm-1-sqlite"]["figures"]["share"]["median"] > 0
-    for backlog in ("backlog-sqlite", "backlog-keys-sqlite", "backlog-key-sqlite"):
+    for backlog in ("backlog-keys-sqlite", "backlog-key-sqlite"):
         assert written[backlog]["figures"]["duplicates"]["median"] == 0
     assert written["blocked-sqlite"]["figures"]["share"]["median"] > 0
     assert not list((tmp_path / "data").iterdir())
+
+
+@pytest.mark.slow
+def test_inboxes_are_measured(tmp_path):
+    out = tmp_path / "inbox.json"
+    done = subprocess.run(
+        [sys.executable, str(BENCH.with_name("inbox.py")), "--quick", "--data",
+         str(tmp_path / "data"), "--out", str(out), "sqlite", "memory"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    written = json.loads(out.read_text())["measurements"]
+    assert all(one["figures"]["share"]["median"] > 0 for one in written.values())
 
 
 def test_measurements_that_were_not_run_keep_their_figures(tmp_path):
