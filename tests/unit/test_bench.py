@@ -156,7 +156,7 @@ def test_inboxes_are_measured(tmp_path):
     out = tmp_path / "inbox.json"
     done = subprocess.run(
         [sys.executable, str(BENCH.with_name("inbox.py")), "--quick", "--data",
-         str(tmp_path / "data"), "--out", str(out), "sqlite", "memory"],
+         str(tmp_path / "data"), "--out", str(out), "memory"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
