@@ -24,14 +24,8 @@ from ternmq.reliable.database.dialect import dialect_of
 from ternmq.reliable.database.port import Work
 from ternmq.reliable.libraries.alchemy import Run, blocking, commits_each, url_of
 from ternmq.reliable.libraries.extras import installed
-from ternmq.reliable.libraries.opening import (
-    Opened,
-    Wanted,
-    ended,
-    failed,
-    has_ended,
-    has_failed,
-)
+from ternmq.reliable.libraries.opening import Opened, Wanted
+from ternmq.reliable.libraries.standing import check_driver, check_mark, ended, mark
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -131,7 +125,8 @@ class AlchemyTransactions:
             wait_s: How long SQLite waits for its lock.
 
         Raises:
-            InvalidHandler: The function has ended the transaction itself.
+            NotCommitted: The transaction has ended before the function returned, or cannot be
+                committed; see ``standing``.
             Exception: The database's own, those of ``enter``, and what the block raises.
         """
         with self._blocking_engine().connect() as connection:
@@ -147,9 +142,10 @@ class AlchemyTransactions:
                 if opened.undo:
                     connection.rollback()
                 else:
+                    _check_open(connection, begun)
                     for session in sessions:
                         session.flush()
-                    _finish(connection, begun, opened, wanted)
+                    _finish(connection, begun, opened)
                     connection.commit()
             except BaseException:
                 if not connection.invalidated:
@@ -192,9 +188,10 @@ class AlchemyTransactions:
                 if opened.undo:
                     await connection.rollback()
                 else:
+                    await connection.run_sync(_check_open, begun)
                     for session in sessions:
                         await session.flush()
-                    await connection.run_sync(_finish, begun, opened, wanted)
+                    await connection.run_sync(_finish, begun, opened)
                     await connection.commit()
             except BaseException:
                 if not connection.invalidated:
@@ -252,7 +249,10 @@ def _enter(
             raise OutsideTransaction(
                 "the engine is in autocommit, so each statement would be a transaction"
             )
-    return begun, enter(Run(connection))
+    run = Run(connection)
+    entered = enter(run)
+    mark(run, dialect_of(connection.dialect.name))
+    return begun, entered
 
 
 def _begin_sqlite(connection: Connection, wait_s: float) -> Transaction:
@@ -298,32 +298,24 @@ def _checked(one: Wanted, driver: object) -> object:
     return driver
 
 
-def _finish(
-    connection: Connection, begun: Transaction, opened: Opened[Any], wanted: Sequence[Wanted]
-) -> None:
-    """Check that the transaction is still the one that began, and run its last statements."""
-    alive = begun.is_active and connection.get_transaction() is begun
-    driver = any(one.driver for one in wanted)
-    if not alive or (driver and has_ended(connection.connection.driver_connection)):
-        raise ended()
-    if connection.dialect.name == "postgresql":
-        _check_standing(connection)
-    if opened.before_commit is not None:
-        opened.before_commit(Run(connection))
-
-
-def _check_standing(connection: Connection) -> None:
-    """Check that PostgreSQL will commit.
+def _check_open(connection: Connection, begun: Transaction) -> None:
+    """Check what library and driver know of the end of the transaction.
 
     Raises:
-        InvalidHandler: A statement has failed, and the function went on.
-        SQLAlchemyError: The same, of a driver that does not tell it without a statement.
+        NotCommitted: It has ended, or cannot be committed.
     """
-    has = has_failed(connection.connection.driver_connection)
-    if has is None:
-        connection.exec_driver_sql("SELECT 1")
-    elif has:
-        raise failed()
+    if not begun.is_active or connection.get_transaction() is not begun:
+        raise ended()
+    check_driver(connection.connection.driver_connection)
+
+
+def _finish(connection: Connection, begun: Transaction, opened: Opened[Any]) -> None:
+    """Check that the transaction is still the one that began, and run its last statements."""
+    _check_open(connection, begun)
+    run = Run(connection)
+    check_mark(run, dialect_of(connection.dialect.name))
+    if opened.before_commit is not None:
+        opened.before_commit(run)
 
 
 def _awaited_url(url: URL) -> URL:
