@@ -72,6 +72,8 @@ class AlchemyTransactions:
 
     Raises:
         InvalidRequest: It is none of these.
+        OutsideTransaction: The engine was made for autocommit. An event of the application may
+            have that effect, too: then ``opened`` raises it.
     """
 
     def __init__(self, database: object) -> None:
@@ -80,6 +82,9 @@ class AlchemyTransactions:
         self._asked: AsyncEngine | None = None
         if hasattr(database, "sync_engine"):
             self._asked = database  # type: ignore[assignment]  # ``url_of`` has seen it
+        for engine in (self._engine, getattr(self._asked, "sync_engine", None)):
+            if engine is not None:
+                _check_autocommit(engine)
         self._made_of_url = isinstance(database, str | URL)
         self._making = threading.Lock()
         self._by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncEngine] = (
@@ -237,6 +242,26 @@ class AlchemyTransactions:
             self._by_loop = weakref.WeakKeyDictionary()
 
 
+def _check_autocommit(engine: Engine) -> None:
+    """Refuse an engine that was made for autocommit; of SQLite not: ``opened`` begins there.
+
+    Raises:
+        OutsideTransaction: It was.
+    """
+    if engine.dialect.name == "sqlite":
+        return
+    made = getattr(engine.dialect, "_on_connect_isolation_level", None)
+    if "AUTOCOMMIT" in {made, engine.get_execution_options().get("isolation_level")}:
+        raise _autocommit()
+
+
+def _autocommit() -> OutsideTransaction:
+    return OutsideTransaction(
+        "the engine is in autocommit, so each statement would be a transaction: give one without "
+        'isolation_level="AUTOCOMMIT"'
+    )
+
+
 def _enter(
     connection: Connection, enter: Callable[[Work], T], wait_s: float
 ) -> tuple[Transaction, T]:
@@ -246,9 +271,7 @@ def _enter(
     else:
         begun = connection.begin()
         if commits_each(connection):
-            raise OutsideTransaction(
-                "the engine is in autocommit, so each statement would be a transaction"
-            )
+            raise _autocommit()
     run = Run(connection)
     entered = enter(run)
     mark(run, dialect_of(connection.dialect.name))
