@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import sqlite3
 import threading
@@ -308,7 +309,21 @@ def test_sqlites_recipe_for_begin_immediate(tmp_path) -> None:
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 def test_an_engine_in_autocommit_is_refused(servers, tmp_path, kind) -> None:
     url = servers.new(kind, tmp_path)
-    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+    for refused in (
+        sa.create_engine(url, isolation_level="AUTOCOMMIT"),
+        sa.create_engine(url, execution_options={"isolation_level": "AUTOCOMMIT"}),
+    ):
+        with pytest.raises(ternmq.OutsideTransaction, match="autocommit"):
+            Inbox(refused)
+    engine = sa.create_engine(url)
+
+    @event.listens_for(engine, "connect")  # nobody can know this before there is a connection
+    def connected(driver: Any, record: object) -> None:
+        if kind == "postgresql":
+            driver.autocommit = True
+        else:
+            driver.autocommit(True)
+
     with shop(url) as plain, Inbox(engine) as inbox:
         inbox.prepare()
 
@@ -654,6 +669,46 @@ def test_handlers_and_engines_that_do_not_fit(tmp_path) -> None:
         for function in functions:
             with pytest.raises(ternmq.InvalidHandler):
                 idempotent(inbox)(function)
+
+
+@pytest.mark.parametrize("connect", [ternmq.connect, ternmq.sync.connect])
+def test_the_inbox_stands_below_the_handler(
+    connect: Callable[[str], ternmq.Client | ternmq.sync.Client],
+) -> None:
+    client, inbox = connect("ternmq://127.0.0.1:1"), Inbox.memory()  # nobody is there, or asked
+
+    @client.handler("orders", group="billing")
+    def bill(order: object) -> None: ...
+
+    @functools.wraps(bill)
+    def wrapped(order: object) -> None: ...
+
+    for one in (bill, wrapped):
+        with pytest.raises(ternmq.InvalidHandler, match="below"):
+            idempotent(inbox)(one)
+
+    @client.handler("orders", group="shipping")
+    @idempotent(inbox)
+    def ship(order: object) -> None: ...
+
+    class Handlers:
+        def handle(self, order: object) -> None: ...
+
+    handlers = Handlers()
+    client.handler("orders", group="methods")(handlers.handle)
+    with pytest.raises(ternmq.InvalidHandler, match="below"):
+        idempotent(inbox)(handlers.handle)
+    idempotent(inbox)(Handlers().handle)  # of another object
+
+
+def test_what_idempotent_is_called_with(tmp_path) -> None:
+    def bill(order: object) -> None: ...
+
+    engine = sa.create_engine(sqlite(tmp_path))
+    with pytest.raises(ternmq.InvalidRequest, match="takes an Inbox, not an Engine"):
+        idempotent(engine)  # type: ignore[arg-type]
+    with pytest.raises(ternmq.InvalidHandler, match=r"bill without an inbox"):
+        idempotent(bill)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,13 +20,14 @@ from sqlalchemy.orm import Session
 
 import ternmq
 import ternmq.sync
-from ternmq.model.errors import InvalidHandler, InvalidRequest
+from ternmq.model.errors import DatabaseNotPrepared, InvalidHandler, InvalidRequest
 from ternmq.reliable import Outbox, SequenceStep, Steps, sequence
+from ternmq.reliable.database.prepare import prepare
 from ternmq.reliable.libraries.alchemy import AlchemyDatabase, Run
 from ternmq.reliable.steps import course, operating
 from ternmq.reliable.steps.course import State
 from ternmq.reliable.steps.table import Consumer, SequenceTable
-from ternmq.testing import InProcessBroker
+from ternmq.testing import InProcessBroker, broker
 from tests.black_box.process import wait_until
 
 TOPIC = ternmq.Topic("transfers", ordered=True)
@@ -442,6 +445,124 @@ def test_a_function_that_ends_its_transaction_is_told(
     assert done(engine) == [(1, "do")]
 
 
+@pytest.mark.parametrize("then", [False, True], ids=["at its end", "before another statement"])
+def test_a_step_whose_transaction_is_gone_is_a_failed_attempt(
+    real, engine, make, quick, then, caplog: pytest.LogCaptureFixture
+) -> None:
+    attempts: list[int] = []
+
+    def step(step: SequenceStep, session: Session) -> None:
+        attempts.append(step.attempt)
+        write(session, step)
+        session.connection().exec_driver_sql("ROLLBACK")
+        if then:
+            write(session, step)
+
+    steps = make(step, attempts=3)
+    send(real.url, 1, 1)
+    stopped = wait_for(engine, State.STOPPED)
+    assert stopped.standing.error is not None
+    assert "committed or rolled back" in stopped.standing.error
+    assert attempts == [1, 2, 3]
+    assert (done(engine), steps.stats().done, steps.stats().failures) == ([], 0, 3)
+    assert "attempt 2 in" in caplog.text
+
+
+def test_a_database_that_forgets_a_commit_makes_a_failed_attempt(
+    real, engine, make, quick, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a failover to a standby that was behind."""
+    forgets = [True]
+    commit = sa.Connection.commit
+
+    def forgetful(self: sa.Connection) -> None:
+        if forgets and self.info.pop("of a step", False):
+            forgets.clear()
+            self.rollback()
+        else:
+            commit(self)
+
+    monkeypatch.setattr(sa.Connection, "commit", forgetful)
+    attempts: list[int] = []
+
+    def step(step: SequenceStep, session: Session) -> None:
+        attempts.append(step.attempt)
+        session.connection().info["of a step"] = True
+        write(session, step)
+
+    make(step)
+    send(real.url, 1, 1)
+    wait_for(engine, State.DONE)
+    assert attempts == [1, 2]
+    assert done(engine) == [(1, "do")]
+
+
+def test_an_error_that_is_no_exception_is_a_failed_attempt(real, engine, make) -> None:
+    def step(step: SequenceStep, session: Session) -> None:
+        write(session, step)
+        raise SystemExit(2)
+
+    steps = make(step, on_failure="stop")
+    send(real.url, 1, 1)
+    assert wait_for(engine, State.STOPPED).standing.error == (
+        "RuntimeError: the function of the step raised SystemExit: 2"
+    )
+    assert (done(engine), steps.stats().failures) == ([], 1)
+
+
+DIES = """
+import os
+import ternmq.sync
+from ternmq.reliable import SequenceStep, Steps
+
+client = ternmq.sync.connect({url!r})
+steps = Steps(
+    client, "transfers", group="bank", database={database!r}, on_failure={on_failure!r}, attempts=3
+)
+
+@steps.step
+def step(step: SequenceStep) -> None:
+    if step.number == 2:
+        with open({notes!r}, "a") as file:
+            file.write(f"{{step.attempt}} ")
+        os._exit(9)
+
+@steps.undo
+def undo(step: SequenceStep) -> None: ...
+
+client.run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "wanted"),
+    [("stop", State.STOPPED), ("compensate", State.UNDONE)],
+)
+def test_a_step_that_ends_its_process_is_counted(
+    real, engine, tmp_path, on_failure, wanted
+) -> None:
+    prepare(AlchemyDatabase(engine))
+    notes = tmp_path / "attempts"
+    program = DIES.format(
+        url=real.url, database=f"sqlite:///{tmp_path}/bank.db", on_failure=on_failure,
+        notes=f"{notes}",
+    )  # fmt: skip
+    send(real.url, 1, 2)
+    send(real.url, 2, 2)
+    for _ in range(3):
+        ran = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)
+        assert ran.returncode == 9
+    last = subprocess.Popen([sys.executable, "-c", program])
+    try:
+        ended = wait_for(engine, wanted).standing
+    finally:
+        last.kill()
+        last.wait()
+    assert notes.read_text().split() == ["1", "2", "3"]
+    assert ended.error is not None
+    assert "the consumer was gone" in ended.error
+
+
 def test_a_bare_connection_is_given(real, engine, make) -> None:
     def step(step: SequenceStep, connection: sqlite3.Connection) -> None:
         connection.execute("INSERT INTO done VALUES (?, ?, 'do')", (step.session, step.number))
@@ -495,6 +616,26 @@ def test_with_asyncio(real, engine, tmp_path) -> None:
     asyncio.run(main())
     assert done(engine) == [(1, "do"), (2, "do")]
     assert done(engine, "b") == [(1, "do"), (1, "undo")]
+
+
+def test_both_topics_are_declared(engine) -> None:
+    """So that `ternmq apply` and ``run`` make them, also where a first use makes no topic."""
+    with (
+        broker(manual=False, settings={"create_topics": False}) as strict,
+        ternmq.sync.connect(strict.url) as client,
+    ):
+        Steps(client, "transfers", group="bank", database=engine).step(moves)
+        client.apply()
+        there = {one.spec.name for one in client.admin.topics()}
+        assert there >= {"transfers", "transfers.bank.steps"}
+        assert client.apply() == []
+
+
+def test_a_database_that_was_not_prepared_ends_the_run(real, engine) -> None:
+    with ternmq.sync.connect(real.url) as client:
+        Steps(client, "transfers", group="bank", database=engine).step(moves)
+        with pytest.raises(DatabaseNotPrepared, match="sequences"):
+            client.run(signals=False)
 
 
 # -- what cannot be -------------------------------------------------------------------------------
@@ -582,6 +723,14 @@ def test_a_block_sends_all_or_nothing(real, engine) -> None:
         assert [one.duplicate for one in steps.receipts] == [True, True]
         assert [one.body for one in client.read("transfers")] == [b"1", b"2"]
         outbox.close()
+
+
+def test_a_block_on_a_topic_that_keeps_no_order(real) -> None:
+    plain = ternmq.Topic("plain", ordered=False)
+    with ternmq.sync.connect(real.url) as client:
+        for topic in (plain, ternmq.Topic("unsaid")):
+            with pytest.raises(InvalidRequest, match="ordered=True"):
+                sequence(client, topic)
 
 
 def test_what_a_block_refuses(real) -> None:

@@ -142,7 +142,7 @@ def failure(database: AlchemyDatabase, error: Exception) -> Exception:
     said = database.reason(error)
     if database.is_unprepared(error):
         return DatabaseNotPrepared(
-            f"{database.name} lacks the tables of the outbox, or has those of another version"
+            f"{database.name} lacks the tables of ternmq.reliable, or has those of another version"
         )
     if database.is_denied(error):
         return Failed(f"{database.name}: the account may not do this: {said}", ExitCode.NOT_ALLOWED)

@@ -259,6 +259,12 @@ def _consumer(one: _Opened, session: str, topic: str | None, group: str | None) 
         found = operating.select(
             one.table, work, topic=topic, group=group, name=session, limit=2
         )  # fmt: skip
+        others = [] if found else operating.select(one.table, work, name=session, limit=2)
+    if others:
+        names = " and ".join([each.consumer.name for each in others])
+        raise not_found(
+            f"there is no session {session} of that topic and group, but one of {names}"
+        )
     if not found:
         raise _no(session)
     if len(found) > 1:

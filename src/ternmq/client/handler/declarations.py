@@ -6,6 +6,7 @@ Every error in a declaration is raised here, for ``ternmq`` and ``ternmq.sync`` 
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -90,6 +91,8 @@ class Declarations:
         self.stores = Stores()
         self.served = False
         self._by_place: dict[tuple[str, str, str], Declaration] = {}
+        key, forget = id(self), _all.pop
+        _all[key] = weakref.ref(self, lambda _: forget(key, None))
 
     def __iter__(self) -> Iterator[Declaration]:
         return iter(self._by_place.values())
@@ -220,6 +223,24 @@ class Declarations:
                 f"{name} is called with one argument, the AssignedQueues: its parameters do not fit"
             )
         self.on_assigned.append(function)
+
+
+_all: dict[int, weakref.ref[Declarations]] = {}
+"""Those of all clients, by id. A dict is copied in one step, so threads do not interfere."""
+
+
+def declared_as(function: Function) -> Declaration | None:
+    """Return a handler that a function, or one that it wraps, is of any client; None: of none."""
+    seen: list[object] = []
+    one: object = function
+    while one is not None and not any(one is other for other in seen):
+        seen.append(one)
+        one = getattr(one, "__wrapped__", None)
+    for found in [made for ref in list(_all.values()) if (made := ref()) is not None]:
+        for declared in list(found._by_place.values()):  # noqa: SLF001 - of this module
+            if any(declared.function is one or declared.function == one for one in seen):
+                return declared
+    return None
 
 
 def _take_one(parameters: Iterable[inspect.Parameter]) -> bool:

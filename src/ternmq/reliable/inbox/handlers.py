@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from ternmq.client.consumer.delivery import Delivery
 from ternmq.client.handler.blocking import BlockingDelivery
+from ternmq.client.handler.declarations import declared_as
 from ternmq.client.handler.depends import Depends, depends_in
 from ternmq.client.handler.signature import (
     Annotations,
@@ -75,6 +76,21 @@ class Call:
     named: dict[str, object]
     delivery: Delivery | BlockingDelivery
     subject: object
+
+
+def check_order(function: Function, name: str) -> None:
+    """Check that a function is not called without its inbox.
+
+    Raises:
+        InvalidHandler: A client has it as a handler already, and calls it as it is.
+    """
+    declared = declared_as(function)
+    if declared is not None:
+        raise InvalidHandler(
+            f"handler {name} is declared for topic {declared.source.topic!r} already, so the "
+            "client would call it without the inbox: write @client.handler(...) first, and "
+            "@idempotent(...) below it"
+        )
 
 
 def call_of(shape: Shape, given: Sequence[object], named: dict[str, object]) -> Call:

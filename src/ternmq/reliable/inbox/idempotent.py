@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from ternmq.client.consumer.concluding import Retry
 from ternmq.client.consumer.delivery import Delivery, first_since_replay
@@ -17,15 +17,15 @@ from ternmq.client.content.codecs import MSGPACK, Codecs
 from ternmq.client.content.validation import flag, length_of
 from ternmq.client.handler.blocking import BlockingDelivery, engine_of
 from ternmq.client.handler.handlers import check_result
+from ternmq.client.handler.signature import name_of
 from ternmq.client.handler.unawaited import raise_found, watch_begins
-from ternmq.model.errors import InvalidRequest
+from ternmq.model.errors import EncodeError, InvalidHandler, InvalidRequest
+from ternmq.model.words import article
 from ternmq.reliable.inbox.bound import bound_to
 from ternmq.reliable.inbox.entry import Entry, entry_of
-from ternmq.reliable.inbox.handlers import Call, Shape, call_of, shape_of
+from ternmq.reliable.inbox.handlers import Call, Shape, call_of, check_order, shape_of
+from ternmq.reliable.inbox.inbox import Inbox
 from ternmq.reliable.inbox.store import Asked, InProgress, Store, Visit
-
-if TYPE_CHECKING:
-    from ternmq.reliable.inbox.inbox import Inbox
 
 log: Final = logging.getLogger("ternmq.reliable")
 
@@ -80,15 +80,18 @@ def idempotent(
             at most 128 bytes, a whole number or a UUID. None: the id that the sender gave the
             message (``id=``), else the message's own. Ids count within topic and group.
         result: Keep what the handler returns, at most 64 KiB as MessagePack; for a known message
-            the decorated function returns it again, for decorators around this one.
+            the decorated function returns it again, for decorators around this one: as MessagePack
+            gives it back, a tuple as a list and an object as a dict.
         replay: What to do with messages that were handled, and come again by a replay or a reset:
             suppress them, or run the handler again.
         keep: How long a message is remembered. At least as long as it may come again.
 
     Raises:
-        InvalidHandler: The handler cannot be called so.
+        InvalidHandler: The handler cannot be called so; or it is declared as a handler already:
+            ``@idempotent`` stands below ``@client.handler``.
         InvalidRequest: A value is not valid.
     """
+    _check_inbox(inbox)
     if by is not None and not callable(by):
         raise InvalidRequest("by= is a function that returns the id of a body")
     if replay not in ("suppress", "run"):
@@ -98,6 +101,7 @@ def idempotent(
 
     def decorate(function: Callable[..., T]) -> Callable[..., T]:
         shape = shape_of(function)
+        check_order(function, shape.name)
         inbox.store.check(shape.name, shape.wanted, awaited=shape.is_async)
         asked = Asked(shape.wanted, keep_ms, with_result)
         once = _Once(inbox, function, shape, asked, by, again=replay == "run")
@@ -241,7 +245,13 @@ class _Once:
         """
         if not self._asked.result or result is None:
             return
-        encoded, _ = _CODECS.encode([result], MSGPACK)
+        try:
+            encoded, _ = _CODECS.encode([result], MSGPACK)
+        except EncodeError as error:
+            raise EncodeError(
+                f"the result of handler {self._shape.name}, {article(type(result).__name__)}, "
+                "cannot be kept: MessagePack has no form for it"
+            ) from error
         if len(encoded) > MAX_RESULT:
             raise InvalidRequest(
                 f"the result of handler {self._shape.name} has {len(encoded):,} bytes, and an "
@@ -259,6 +269,25 @@ class _Once:
     def _note(self, entry: Entry, error: Exception) -> None:
         self._stats.count("retried")
         log.info("%s %s: run again: %s", entry.consumer, entry.id.decode(), error)
+
+
+def _check_inbox(given: object) -> None:
+    """Check what ``idempotent`` was called with.
+
+    Raises:
+        InvalidHandler: It is the handler itself.
+        InvalidRequest: It is no inbox.
+    """
+    if isinstance(given, Inbox):
+        return
+    if inspect.isroutine(given):
+        raise InvalidHandler(
+            f"@idempotent stands above {name_of(given)} without an inbox: write @idempotent(inbox)"
+        )
+    raise InvalidRequest(
+        f"idempotent takes an Inbox, not {article(type(given).__name__)}: "
+        "idempotent(Inbox(engine)), with an inbox that all handlers of the program may share"
+    )
 
 
 def _bound(visit: Visit) -> AbstractContextManager[None]:

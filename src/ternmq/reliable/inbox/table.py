@@ -12,21 +12,23 @@ from ternmq.reliable.database.port import Work
 from ternmq.reliable.database.statements import Statements
 from ternmq.reliable.inbox.entry import Entry
 from ternmq.reliable.libraries.refusals import is_taken
+from ternmq.reliable.libraries.standing import MARK
 
 CLEAN_ROWS: Final = 1000
 """Most rows that one statement deletes."""
 
 # One statement: ``lock_timeout`` is set before the row is inserted, and put back after it, so that
 # the statements of the handler wait as long as ever. The nested CASE has the old value read first.
-# Where the id is known there is no row to return, and the rollback puts the setting back.
+# The old value stays in its own setting until the end of the transaction, which it marks, for
+# ``standing``. Where the id is known there is no row to return, and the rollback puts all back.
 _INSERT: Final = {
-    "postgresql": """INSERT INTO {inbox} (consumer, id, until_ms)
-SELECT CAST(:consumer AS text), CAST(:id AS bytea), {now_ms} + CAST(:keep_ms AS bigint)
+    "postgresql": f"""INSERT INTO {{inbox}} (consumer, id, until_ms)
+SELECT CAST(:consumer AS text), CAST(:id AS bytea), {{now_ms}} + CAST(:keep_ms AS bigint)
  WHERE set_config('lock_timeout', CASE
-       WHEN set_config('ternmq.before', current_setting('lock_timeout'), true) IS NOT NULL
+       WHEN set_config('{MARK}', current_setting('lock_timeout'), true) IS NOT NULL
        THEN CAST(:wait_ms AS text) END, true) IS NOT NULL
 ON CONFLICT DO NOTHING
-RETURNING set_config('lock_timeout', current_setting('ternmq.before'), true)""",
+RETURNING set_config('lock_timeout', current_setting('{MARK}'), true)""",
     # Not ON DUPLICATE KEY UPDATE: with CLIENT.FOUND_ROWS, which SQLAlchemy sets, its count is 1 for
     # a new row and for a known one. Not INSERT IGNORE, which passes over other errors.
     "mysql": "INSERT INTO {inbox} (consumer, id, until_ms) "

@@ -5,8 +5,8 @@
 (what they tell of a transaction that is open), ``driver`` (what the statements need of a driver),
 ``forks`` (SQLite in forked children), ``extras`` (libraries that are not installed), ``opening``
 (port: transactions in which a function of the application works), ``transactions`` (those of
-SQLAlchemy; Django's are in ``django``), ``choice`` (which library a database is used through),
-``refusals`` (what an error means).
+SQLAlchemy; Django's are in ``django``), ``standing`` (whether they are still the ones that began),
+``choice`` (which library a database is used through), ``refusals`` (what an error means).
 
 Invariant: SQLAlchemy is known to ``alchemy`` and ``transactions`` only, Django to ``django``.
 """

@@ -39,16 +39,9 @@ from ternmq.reliable.database.port import Result, Values, Work
 from ternmq.reliable.libraries.attached import ApplicationDatabase, Attached
 from ternmq.reliable.libraries.driver import BEGUN, pyformat
 from ternmq.reliable.libraries.forks import still
-from ternmq.reliable.libraries.opening import (
-    Opened,
-    Transactions,
-    Wanted,
-    ended,
-    failed,
-    has_ended,
-    has_failed,
-)
+from ternmq.reliable.libraries.opening import Opened, Transactions, Wanted
 from ternmq.reliable.libraries.refusals import is_away, is_denied, is_unprepared, reason
+from ternmq.reliable.libraries.standing import NotCommitted, check_driver, check_mark, mark
 
 T = TypeVar("T")
 
@@ -256,16 +249,18 @@ class DjangoTransactions:
     def _opened(self, enter: Callable[[Work], T], wait_s: float) -> Iterator[Opened[T]]:
         connection = connections[self._using]
         self._check_autocommit(connection)
-        run = Run(connection)
+        run, dialect = Run(connection), dialect_of(connection.vendor)
         with ExitStack() as block:
             with _waiting(connection, wait_s):  # SQLite may be told to take the lock at BEGIN
                 _begin(block, connection)
                 opened = Opened(enter(run))
+                mark(run, dialect)
             yield opened
             if opened.undo:
                 transaction.set_rollback(True, using=self._using)
                 return
             _check_standing(connection)
+            check_mark(run, dialect)
             if opened.before_commit is not None:
                 opened.before_commit(run)
 
@@ -352,17 +347,14 @@ def _check_standing(connection: BaseDatabaseWrapper) -> None:
     """Check that the end of the block will commit what the function did.
 
     Raises:
-        InvalidHandler: It will not.
+        NotCommitted: It will not.
     """
     if connection.needs_rollback:
-        raise InvalidHandler(
+        raise NotCommitted(
             "the function has marked its transaction for a rollback (set_rollback, or an error "
             "inside an atomic block without savepoint); to roll it back, raise an exception"
         )
-    if has_ended(connection.connection):
-        raise ended()
-    if connection.vendor == "postgresql" and has_failed(connection.connection):
-        raise failed()
+    check_driver(connection.connection)
 
 
 def _at_commit(using: str, call: Callable[[], None]) -> None:

@@ -9,17 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from ternmq.model.errors import InvalidHandler
 from ternmq.reliable.database.port import Work
 
 T = TypeVar("T")
-
-_OPEN_MYSQL: Final = 0x0001
-_FAILED: Final = 3
-"""``transaction_status`` of psycopg: the server accepts nothing but the end of the transaction."""
-_IDLE: Final = 0
 
 
 @dataclass(slots=True, frozen=True)
@@ -80,11 +74,13 @@ class Transactions(Protocol):
 
         Args:
             wanted: Its parameters that receive it.
-            enter: Runs the first statements; the first of them writes.
+            enter: Runs the first statements; the first of them writes, and in PostgreSQL they set
+                ``standing.MARK``.
             wait_s: How long SQLite waits for its lock.
 
         Raises:
-            InvalidHandler: The function has ended the transaction itself.
+            NotCommitted: The transaction has ended before the function returned, or cannot be
+                committed; see ``standing``.
             Exception: The database's own, those of ``enter``, and what the block raises.
         """
 
@@ -101,47 +97,3 @@ class Transactions(Protocol):
 
     def leave(self) -> None:
         """Forget connections in a forked child: they are the parent's."""
-
-
-def ended() -> InvalidHandler:
-    """Return the error for a function that ended its transaction itself."""
-    return InvalidHandler(
-        "the function has committed or rolled back its transaction, which ends when the "
-        "function returns; to roll it back, raise an exception"
-    )
-
-
-def failed() -> InvalidHandler:
-    """Return the error for a function that went on after a statement that failed."""
-    return InvalidHandler(
-        "a statement of the function failed, after which its transaction cannot be committed; to "
-        "go on after an error, run the statement in a savepoint"
-    )
-
-
-def has_ended(driver: Any) -> bool:  # noqa: ANN401 - of several libraries
-    """Return whether no transaction is open on the connection of a driver.
-
-    False where the driver does not know it without a statement.
-    """
-    library = type(driver).__module__.partition(".")[0]
-    if library in {"sqlite3", "aiosqlite"}:
-        return not driver.in_transaction
-    if library in {"psycopg", "psycopg2"}:
-        return int(driver.info.transaction_status) == _IDLE
-    if library == "pymysql":
-        return not driver.server_status & _OPEN_MYSQL
-    if library == "aiomysql":
-        return not driver.get_transaction_status()
-    return False
-
-
-def has_failed(driver: Any) -> bool | None:  # noqa: ANN401 - of several libraries
-    """Return whether a statement has failed, after which PostgreSQL commits nothing.
-
-    It answers COMMIT with a rollback then, and drivers raise no error. None: this driver knows it
-    by a further statement only.
-    """
-    if type(driver).__module__.partition(".")[0] in {"psycopg", "psycopg2"}:
-        return int(driver.info.transaction_status) == _FAILED
-    return None

@@ -18,6 +18,11 @@ _MISSING: Final = ("42P01", "42703")
 """No such table, no such column."""
 _MISSING_MYSQL: Final = (1146, 1054)
 _MISSING_SQLITE: Final = ("no such table", "no column named", "no such column")
+_NO_SAVEPOINT_MYSQL: Final = (1305,)
+"""No such savepoint; of a routine, too."""
+_NO_SAVEPOINT_SQLITE: Final = "no such savepoint"
+_ABORTED: Final = ("25P02",)
+"""PostgreSQL: an earlier statement of the transaction has failed."""
 _AWAY: Final = ("08", "57P0")
 """Beginnings: the connection; the server or an administrator ends it, or does not accept it yet."""
 _AWAY_MYSQL: Final = (1040, 1053, 1927)
@@ -51,6 +56,19 @@ def is_unprepared(error: BaseException) -> bool:
         isinstance(one, sqlite3.Error) and any(text in str(one) for text in _MISSING_SQLITE)
         for one in _causes(error)
     )
+
+
+def is_savepoint_missing(error: BaseException) -> bool:
+    """Return whether the savepoint that a RELEASE names is not there, in MySQL and SQLite."""
+    return _is(error, (), _NO_SAVEPOINT_MYSQL) or any(
+        isinstance(one, sqlite3.Error) and _NO_SAVEPOINT_SQLITE in str(one)
+        for one in _causes(error)
+    )
+
+
+def is_aborted(error: BaseException) -> bool:
+    """Return whether an earlier statement of the transaction has failed, in PostgreSQL."""
+    return _is(error, _ABORTED, ())
 
 
 def is_denied(error: BaseException) -> bool:

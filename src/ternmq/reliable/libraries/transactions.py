@@ -24,14 +24,8 @@ from ternmq.reliable.database.dialect import dialect_of
 from ternmq.reliable.database.port import Work
 from ternmq.reliable.libraries.alchemy import Run, blocking, commits_each, url_of
 from ternmq.reliable.libraries.extras import installed
-from ternmq.reliable.libraries.opening import (
-    Opened,
-    Wanted,
-    ended,
-    failed,
-    has_ended,
-    has_failed,
-)
+from ternmq.reliable.libraries.opening import Opened, Wanted
+from ternmq.reliable.libraries.standing import check_driver, check_mark, ended, mark
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -78,6 +72,8 @@ class AlchemyTransactions:
 
     Raises:
         InvalidRequest: It is none of these.
+        OutsideTransaction: The engine was made for autocommit. An event of the application may
+            have that effect, too: then ``opened`` raises it.
     """
 
     def __init__(self, database: object) -> None:
@@ -86,6 +82,9 @@ class AlchemyTransactions:
         self._asked: AsyncEngine | None = None
         if hasattr(database, "sync_engine"):
             self._asked = database  # type: ignore[assignment]  # ``url_of`` has seen it
+        for engine in (self._engine, getattr(self._asked, "sync_engine", None)):
+            if engine is not None:
+                _check_autocommit(engine)
         self._made_of_url = isinstance(database, str | URL)
         self._making = threading.Lock()
         self._by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncEngine] = (
@@ -131,7 +130,8 @@ class AlchemyTransactions:
             wait_s: How long SQLite waits for its lock.
 
         Raises:
-            InvalidHandler: The function has ended the transaction itself.
+            NotCommitted: The transaction has ended before the function returned, or cannot be
+                committed; see ``standing``.
             Exception: The database's own, those of ``enter``, and what the block raises.
         """
         with self._blocking_engine().connect() as connection:
@@ -147,9 +147,10 @@ class AlchemyTransactions:
                 if opened.undo:
                     connection.rollback()
                 else:
+                    _check_open(connection, begun)
                     for session in sessions:
                         session.flush()
-                    _finish(connection, begun, opened, wanted)
+                    _finish(connection, begun, opened)
                     connection.commit()
             except BaseException:
                 if not connection.invalidated:
@@ -192,9 +193,10 @@ class AlchemyTransactions:
                 if opened.undo:
                     await connection.rollback()
                 else:
+                    await connection.run_sync(_check_open, begun)
                     for session in sessions:
                         await session.flush()
-                    await connection.run_sync(_finish, begun, opened, wanted)
+                    await connection.run_sync(_finish, begun, opened)
                     await connection.commit()
             except BaseException:
                 if not connection.invalidated:
@@ -240,6 +242,26 @@ class AlchemyTransactions:
             self._by_loop = weakref.WeakKeyDictionary()
 
 
+def _check_autocommit(engine: Engine) -> None:
+    """Refuse an engine that was made for autocommit; of SQLite not: ``opened`` begins there.
+
+    Raises:
+        OutsideTransaction: It was.
+    """
+    if engine.dialect.name == "sqlite":
+        return
+    made = getattr(engine.dialect, "_on_connect_isolation_level", None)
+    if "AUTOCOMMIT" in {made, engine.get_execution_options().get("isolation_level")}:
+        raise _autocommit()
+
+
+def _autocommit() -> OutsideTransaction:
+    return OutsideTransaction(
+        "the engine is in autocommit, so each statement would be a transaction: give one without "
+        'isolation_level="AUTOCOMMIT"'
+    )
+
+
 def _enter(
     connection: Connection, enter: Callable[[Work], T], wait_s: float
 ) -> tuple[Transaction, T]:
@@ -249,10 +271,11 @@ def _enter(
     else:
         begun = connection.begin()
         if commits_each(connection):
-            raise OutsideTransaction(
-                "the engine is in autocommit, so each statement would be a transaction"
-            )
-    return begun, enter(Run(connection))
+            raise _autocommit()
+    run = Run(connection)
+    entered = enter(run)
+    mark(run, dialect_of(connection.dialect.name))
+    return begun, entered
 
 
 def _begin_sqlite(connection: Connection, wait_s: float) -> Transaction:
@@ -298,32 +321,24 @@ def _checked(one: Wanted, driver: object) -> object:
     return driver
 
 
-def _finish(
-    connection: Connection, begun: Transaction, opened: Opened[Any], wanted: Sequence[Wanted]
-) -> None:
-    """Check that the transaction is still the one that began, and run its last statements."""
-    alive = begun.is_active and connection.get_transaction() is begun
-    driver = any(one.driver for one in wanted)
-    if not alive or (driver and has_ended(connection.connection.driver_connection)):
-        raise ended()
-    if connection.dialect.name == "postgresql":
-        _check_standing(connection)
-    if opened.before_commit is not None:
-        opened.before_commit(Run(connection))
-
-
-def _check_standing(connection: Connection) -> None:
-    """Check that PostgreSQL will commit.
+def _check_open(connection: Connection, begun: Transaction) -> None:
+    """Check what library and driver know of the end of the transaction.
 
     Raises:
-        InvalidHandler: A statement has failed, and the function went on.
-        SQLAlchemyError: The same, of a driver that does not tell it without a statement.
+        NotCommitted: It has ended, or cannot be committed.
     """
-    has = has_failed(connection.connection.driver_connection)
-    if has is None:
-        connection.exec_driver_sql("SELECT 1")
-    elif has:
-        raise failed()
+    if not begun.is_active or connection.get_transaction() is not begun:
+        raise ended()
+    check_driver(connection.connection.driver_connection)
+
+
+def _finish(connection: Connection, begun: Transaction, opened: Opened[Any]) -> None:
+    """Check that the transaction is still the one that began, and run its last statements."""
+    _check_open(connection, begun)
+    run = Run(connection)
+    check_mark(run, dialect_of(connection.dialect.name))
+    if opened.before_commit is not None:
+        opened.before_commit(run)
 
 
 def _awaited_url(url: URL) -> URL:

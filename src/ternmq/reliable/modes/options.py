@@ -11,6 +11,7 @@ import ternmq.sync
 from ternmq.client.client import session_of
 from ternmq.client.connection.session import Session
 from ternmq.client.content.message import Queue
+from ternmq.client.declaration.topic import Topic
 from ternmq.model.errors import InvalidRequest
 
 
@@ -85,3 +86,15 @@ def session_behind(client: ternmq.Client | ternmq.sync.Client) -> Session:
         ClientClosed: It is a blocking client that was closed.
     """
     return session_of(client.reach()[1] if isinstance(client, ternmq.sync.Client) else client)
+
+
+def check_ordered(topic: str | Topic) -> None:
+    """Check that a topic keeps an order, if that is said here. No I/O.
+
+    Raises:
+        InvalidRequest: It is a ``Topic`` that is not ordered.
+    """
+    if isinstance(topic, Topic) and not topic.ordered:
+        raise InvalidRequest(
+            f"orderly sessions need an ordered topic: Topic({topic.name!r}, ordered=True)"
+        )

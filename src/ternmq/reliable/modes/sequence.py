@@ -20,7 +20,7 @@ from ternmq.reliable.modes.numbering import (
     Numbered,
     headers_of,
 )
-from ternmq.reliable.modes.options import check_client
+from ternmq.reliable.modes.options import check_client, check_ordered
 from ternmq.reliable.modes.single import Properties, Single
 
 C = TypeVar("C", bound=ternmq.Client | ternmq.sync.Client)
@@ -214,11 +214,13 @@ def sequence(
         within: The transaction that the messages belong to, as ``within=`` of ``Client.send``.
 
     Raises:
-        InvalidName, InvalidRequest: A value is not valid.
+        InvalidName, InvalidRequest: A value is not valid; or the topic is a ``Topic`` without
+            ``ordered=True``.
     """
     check_client(client)
     if isinstance(topic, str):
         check_topic(topic)
+    check_ordered(topic)
     if id is not None:
         check_size("id", len(check_id("id", id).encode()), MOST_NAME_BYTES)
     session = secrets.token_hex(12) if id is None else id

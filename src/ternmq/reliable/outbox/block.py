@@ -10,6 +10,7 @@ from ternmq.client.producer.within import Store, bind, bound, unbind
 from ternmq.model.errors import InvalidRequest
 from ternmq.reliable.libraries import bare
 from ternmq.reliable.libraries.attached import Attached
+from ternmq.reliable.libraries.standing import has_failed
 from ternmq.reliable.outbox.steps import Step, Steps
 
 
@@ -67,6 +68,7 @@ class Transaction:
             self.connection.rollback()
             return
         try:
+            self._check_standing()
             self.connection.commit()
         except BaseException:
             self.connection.rollback()
@@ -95,6 +97,7 @@ class Transaction:
             await self.connection.rollback()
             return
         try:
+            self._check_standing()
             await self.connection.commit()
         except BaseException:
             await self.connection.rollback()
@@ -112,6 +115,19 @@ class Transaction:
             raise InvalidRequest(
                 "this is inside a block of the same connection, and its end would commit the outer "
                 "one: use a savepoint"
+            )
+
+    def _check_standing(self) -> None:
+        """Refuse to end a transaction that PostgreSQL would roll back without an error.
+
+        Raises:
+            InvalidRequest: A statement of the block has failed.
+        """
+        if has_failed(self.connection):
+            raise InvalidRequest(
+                "a statement of this block failed, and its error was caught: PostgreSQL commits "
+                "nothing of the transaction, so it is rolled back; to go on after an error, run "
+                "the statement in a savepoint (`with connection.transaction():`)"
             )
 
     def _bind(self) -> None:

@@ -165,6 +165,10 @@ class Fault(enum.Enum):
     """The function rejected the item: another attempt would not succeed."""
     LATER = "later"
     """The function asked to be called again, whatever ``on_failure`` says."""
+    CUT_OFF = "cut off"
+    """The process ended while the function ran. Processes are ended for many reasons, so it is
+    tried again, whatever ``on_failure`` says; but the function may be the reason, so it counts. The
+    wake-up that has come again goes on with it."""
 
 
 # -- items ----------------------------------------------------------------------------------------
@@ -289,10 +293,12 @@ def failed(
     """
     undoing = standing.state is State.UNDOING
     tried = replace(standing, tries=standing.tries + 1, error=error)
-    again = fault is Fault.LATER or (
+    again = fault in {Fault.LATER, Fault.CUT_OFF} or (
         fault is Fault.FAILED and (undoing or rules.on_failure == "retry")
     )
     if again and tried.tries < rules.attempts:
+        if fault is Fault.CUT_OFF:
+            return Change(standing, replace(tried, next_ms=now_ms))
         pause = after_ms
         if pause is None:
             pause = min(LONGEST_WAIT_MS, FIRST_BACKOFF_MS << min(standing.tries, _MOST_DOUBLED))

@@ -14,6 +14,7 @@ import ternmq
 import ternmq.sync
 from ternmq.client.consumer.concluding import Reject
 from ternmq.client.consumer.delivery import Delivery
+from ternmq.client.content.causes import UNSAID_BY_NAME
 from ternmq.client.content.validation import check_positive, check_topic, length_of
 from ternmq.client.declaration.policy import RetryPolicy
 from ternmq.client.declaration.topic import Topic, name_of
@@ -26,12 +27,12 @@ from ternmq.model.errors import (
     InvalidRequest,
 )
 from ternmq.model.specs import Mode, check_name
-from ternmq.reliable.database.prepare import prepare
+from ternmq.reliable.database.prepare import prepare, verify
 from ternmq.reliable.database.trouble import Trouble
 from ternmq.reliable.libraries.attached import ApplicationDatabase
 from ternmq.reliable.libraries.choice import database_of, django_database, transactions_of
 from ternmq.reliable.modes.numbering import TURN, numbered_of, session_of, whole_of
-from ternmq.reliable.modes.options import check_client, session_behind
+from ternmq.reliable.modes.options import check_client, check_ordered, session_behind
 from ternmq.reliable.outbox.outbox import Outbox
 from ternmq.reliable.steps.course import Change, Refused, Rules, State
 from ternmq.reliable.steps.functions import Function, StepFunction, step_function
@@ -39,7 +40,7 @@ from ternmq.reliable.steps.item import Item
 from ternmq.reliable.steps.stats import StepsStats
 from ternmq.reliable.steps.store import Store
 from ternmq.reliable.steps.table import Consumer, SequenceTable
-from ternmq.reliable.steps.worker import Worker
+from ternmq.reliable.steps.worker import WakeUp, Worker
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
@@ -57,6 +58,8 @@ JOIN_S: Final = 5.0
 _ON_FAILURE: Final = ("retry", "stop", "compensate")
 _FOR_EVER: Final = RetryPolicy(first=0.5, cap=60.0, attempts=65_000)
 """A database that is away must not make dead letters of items."""
+_CUT_OFF: Final = (UNSAID_BY_NAME["time"], UNSAID_BY_NAME["session"])
+"""Reasons of messages that their consumer did not settle."""
 
 
 class Steps:
@@ -81,11 +84,13 @@ class Steps:
     the topic ``<topic>.<group>.steps``, through an outbox: the client's own on this database, or
     one that is made here.
 
-    A function may raise ``ternmq.Retry`` to be called again, also at a time of its own, and
+    A function may raise ``ternmq.Retry`` to be called again, also at a time of its own (this counts
+    as an attempt), and
     ``ternmq.Reject`` if another attempt would be of no use.
 
-    Making it does no I/O; ``run`` of the client begins. The tables are made by ``prepare``, or by
-    ``ternmq outbox prepare``. Callable from any thread.
+    Making it does no I/O; ``run`` of the client begins, and ends with ``DatabaseNotPrepared`` if
+    the database has no tables. They are made by ``prepare``, or by ``ternmq outbox prepare``.
+    Callable from any thread.
 
     Args:
         client: The client, of either kind.
@@ -103,7 +108,8 @@ class Steps:
             at once. "compensate": the steps that are done are undone, the last one first; an
             undoing that fails is tried again, and the session stops after ``attempts``. An operator
             decides about sessions that stopped: `ternmq sequence resume`, `skip` or `cancel`.
-        attempts: Most attempts of a step, and of its undoing.
+        attempts: Most attempts of a step, and of its undoing. Those in which the process ended
+            count, and those that ended with ``Retry``.
         concurrency: Number of sessions that this process does at one time.
         every: How often sessions are looked for whose message was lost, in seconds.
         keep: How long sessions are kept after they ended: an item that comes again meanwhile is
@@ -114,6 +120,7 @@ class Steps:
 
     Raises:
         InvalidRequest, InvalidName: A value is not valid, or the database is in memory.
+        OutsideTransaction: The engine is in autocommit.
     """
 
     def __init__(
@@ -137,8 +144,7 @@ class Steps:
         if on_failure not in _ON_FAILURE:
             raise InvalidRequest(f"on_failure is one of {', '.join(_ON_FAILURE)}")
         check_positive("attempts", attempts)
-        if isinstance(topic, Topic) and not topic.ordered:
-            raise InvalidRequest("orderly sessions need an ordered topic: Topic(..., ordered=True)")
+        check_ordered(topic)
         self._client = client
         self._topic = topic if isinstance(topic, Topic) else Topic(topic, ordered=True)
         self._consumer = Consumer(name_of(topic), check_name(group, "a group's name"))
@@ -265,7 +271,7 @@ class Steps:
             self._item_handler()
         )
         client.handler(
-            consumer.steps_topic, group=consumer.group, mode=Mode.SHARED, retry=_FOR_EVER,
+            Topic(consumer.steps_topic), group=consumer.group, mode=Mode.SHARED, retry=_FOR_EVER,
             concurrency=self._concurrency,
         )(self._wake_up_handler(awaited=function.is_async))  # fmt: skip
         client.lifespan(self._lifespan())
@@ -281,15 +287,15 @@ class Steps:
 
     def _wake_up_handler(self, *, awaited: bool) -> Function:
         async def go_on_awaited(delivery: Delivery) -> None:
-            session, turn = _wake_up_of(delivery)
+            wake_up = _wake_up_of(delivery)
             self.start()
-            await self._worker.run_awaited(session, turn, delivery.attempt)
+            await self._worker.run_awaited(wake_up)
 
         def go_on(delivery: BlockingDelivery) -> None:
-            session, turn = _wake_up_of(delivery)
+            wake_up = _wake_up_of(delivery)
             self.start()
             try:
-                self._worker.run(session, turn, delivery.attempt)
+                self._worker.run(wake_up)
             finally:
                 self._database.close_old()
 
@@ -301,6 +307,7 @@ class Steps:
 
             self.start()
             try:
+                await asyncio.to_thread(self._verify)
                 yield
             finally:
                 await asyncio.to_thread(self.close)
@@ -309,6 +316,7 @@ class Steps:
         def blocking() -> Iterator[None]:
             self.start()
             try:
+                self._verify()
                 yield
             finally:
                 self.close()
@@ -388,6 +396,24 @@ class Steps:
                 thread.start()
                 self._thread = thread
         return self
+
+    def _verify(self) -> None:
+        """Refuse to run on a database without the tables; one that is away is waited for.
+
+        Raises:
+            DatabaseNotPrepared: The tables are missing, or of another version.
+            Exception: The database's own.
+        """
+        try:
+            verify(self._database, self._schema, "sequences")
+        except self._database.errors as error:
+            if not self._database.is_away(error):
+                raise
+            log.warning(
+                "%s cannot be reached: %s", self._database.name, self._database.reason(error)
+            )
+        finally:
+            self._database.close_here()
 
     def _check(self) -> None:
         if self._worker.step is None:
@@ -482,14 +508,18 @@ class Steps:
         self._store.clean(self._keep_ms)
 
 
-def _wake_up_of(delivery: Delivery | BlockingDelivery) -> tuple[str, int]:
-    """Return session and turn of a wake-up.
+def _wake_up_of(delivery: Delivery | BlockingDelivery) -> WakeUp:
+    """Return a wake-up as it came.
 
     Raises:
         Reject: The message is none.
     """
+    reason = delivery.last_reason
     try:
-        return session_of(delivery.headers), whole_of(delivery.headers, TURN)
+        return WakeUp(
+            session_of(delivery.headers), whole_of(delivery.headers, TURN), delivery.attempt,
+            reason if reason in _CUT_OFF else "",
+        )  # fmt: skip
     except InvalidRequest as error:
         raise Reject(error.args[0]) from error
 

@@ -130,6 +130,13 @@ class Store:
             self._wake(work, session, change)
         return True
 
+    def apply_if_free(self, session: str, change: Change) -> bool:
+        """As ``apply``; False as well if another transaction has the session, without waiting."""
+        with self.database.writing(durable=True) as work:
+            if self.table.find_free(work, self.consumer, session) != change.before:
+                return False
+            return self.table.change(work, self.consumer, session, change)
+
     # -- besides ----------------------------------------------------------------------------------
 
     def count(self) -> dict[State, int]:

@@ -17,6 +17,7 @@ from ternmq.reliable.database.statements import Statements
 from ternmq.reliable.database.tables import State as RowState
 from ternmq.reliable.ids.text import text_id
 from ternmq.reliable.libraries.refusals import is_taken
+from ternmq.reliable.libraries.standing import MARK
 from ternmq.reliable.modes.numbering import SESSION, SIZE, TURN
 from ternmq.reliable.outbox.rows import values_of
 from ternmq.reliable.outbox.table import Table as OutboxTable
@@ -34,14 +35,15 @@ _FREE: Final = {name: f"{clause} SKIP LOCKED" if clause else "" for name, clause
 _LOCK_WAIT: Final = {
     "postgresql": (
         "SELECT current_setting('lock_timeout')",
-        "SELECT set_config('lock_timeout', :wait, true)",
+        f"SELECT set_config('lock_timeout', :wait, true), set_config('{MARK}', '1', true)",
     ),
     "mysql": (
         "SELECT @@SESSION.innodb_lock_wait_timeout",
         "SET SESSION innodb_lock_wait_timeout = :wait",
     ),
 }
-"""Reads, and sets, how long statements wait for a row."""
+"""Reads, and sets, how long statements wait for a row. In PostgreSQL with the mark of the
+transaction, for ``standing``."""
 _OF_TOPIC: Final = "substr(consumer, 1, :length) = :part"
 _OF_GROUP: Final = "substr(consumer, length(consumer) - :length + 1) = :part"
 _OR_NOTHING: Final = {"postgresql": " ON CONFLICT DO NOTHING", "sqlite": " ON CONFLICT DO NOTHING"}

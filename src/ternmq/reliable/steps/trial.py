@@ -8,9 +8,10 @@ from typing import Final
 
 from ternmq.client.consumer.concluding import Reject, Retry, delay_us
 from ternmq.client.content.reasons import error_text, reason_text
-from ternmq.model.errors import DecodeError, InvalidHandler
+from ternmq.model.errors import DecodeError, InvalidHandler, OutsideTransaction
 from ternmq.reliable.libraries.attached import ApplicationDatabase
 from ternmq.reliable.libraries.refusals import asks_again, waited_in_vain
+from ternmq.reliable.libraries.standing import NotCommitted
 from ternmq.reliable.steps.course import Fault
 
 AGAIN: Final = 3
@@ -58,7 +59,7 @@ def judged(
     """
     if tries < AGAIN and asks_again(error):
         return Obstacle.AGAIN
-    if not begun:
+    if not begun and not isinstance(error, InvalidHandler | OutsideTransaction):
         return Obstacle.ELSEWHERE if waited_in_vain(error) else Obstacle.DATABASE
     if database.is_away(error):
         return Obstacle.DATABASE
@@ -68,7 +69,10 @@ def judged(
         return Failure(Fault.LATER, _cut(reason_text(error.reason) or "retry"), after_ms)
     if isinstance(error, Reject):
         return Failure(Fault.DEFINITE, _cut(reason_text(error.reason) or "rejected"))
-    definite = isinstance(error, DecodeError | InvalidHandler)
+    # What was not committed may be the database's doing, as after a deadlock that was caught.
+    definite = isinstance(error, DecodeError | InvalidHandler) and not isinstance(
+        error, NotCommitted
+    )
     return Failure(Fault.DEFINITE if definite else Fault.FAILED, _cut(error_text(error)))
 
 

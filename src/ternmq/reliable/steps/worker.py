@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import Final
 
-from ternmq.client.consumer.concluding import Retry
+from ternmq.client.consumer.concluding import Reject, Retry
+from ternmq.client.consumer.running import failure_of
 from ternmq.client.consumer.telling import where
 from ternmq.client.content.codecs import Codecs
+from ternmq.client.content.reasons import error_text
 from ternmq.client.handler.handlers import check_result
 from ternmq.client.handler.unawaited import raise_found, watch_begins
 from ternmq.model.errors import DatabaseNotPrepared, InvalidHandler
 from ternmq.reliable.inbox.bound import bound_to
 from ternmq.reliable.libraries.opening import Transactions
+from ternmq.reliable.libraries.refusals import waited_in_vain
+from ternmq.reliable.libraries.standing import NotCommitted
 from ternmq.reliable.steps import course
-from ternmq.reliable.steps.course import Attempt, Change, Fault, State
+from ternmq.reliable.steps.course import Attempt, Change, Fault, Standing, State
 from ternmq.reliable.steps.functions import StepFunction
 from ternmq.reliable.steps.item import Item, SequenceStep
 from ternmq.reliable.steps.stats import StepsStats
@@ -27,6 +32,30 @@ log: Final = logging.getLogger("ternmq.reliable")
 IN_PROGRESS: Final = "in progress elsewhere"
 """Reason of the retry of a wake-up."""
 _LONGEST_RETRY_S: Final = 60.0
+_WHAT: Final = "function of the step"
+
+
+@dataclass(slots=True, frozen=True)
+class WakeUp:
+    """A message of the consumer to itself, as it came.
+
+    Attributes:
+        session: Session to go on with.
+        turn: Its turn.
+        delivered: Which attempt of the message this is, from 1.
+        cut_off: Why the attempt before this one was not settled by its worker; "" if it was, or if
+            there was none.
+    """
+
+    session: str
+    turn: int
+    delivered: int
+    cut_off: str = ""
+
+    @property
+    def pause_s(self) -> float:
+        """When it is tried again, if another worker has the session: later with each attempt."""
+        return min(_LONGEST_RETRY_S, 2.0 ** min(max(self.delivered, 1) - 1, 6))
 
 
 class Worker:
@@ -52,23 +81,20 @@ class Worker:
 
     # -- functions in threads ---------------------------------------------------------------------
 
-    def run(self, session: str, turn: int, delivered: int) -> None:
+    def run(self, wake_up: WakeUp) -> None:
         """Do the steps of a session until it ends, stops or waits.
-
-        Args:
-            session: Its name.
-            turn: Turn of the wake-up.
-            delivered: Which attempt of the wake-up's message this is.
 
         Raises:
             Retry: Another worker has the session.
             Exception: The database's own.
         """
-        while (attempt := self._next(session, turn)) is not None:
+        session, before = wake_up.session, None
+        while (attempt := self._next(wake_up, before)) is not None:
+            before = attempt.change.before
             tries = 0
             while (obstacle := self._try(session, attempt, tries)) is not None:
                 if obstacle is not Obstacle.AGAIN:
-                    raise Retry(IN_PROGRESS, after=_pause(delivered))
+                    raise Retry(IN_PROGRESS, after=wake_up.pause_s)
                 tries += 1
 
     def _try(self, session: str, attempt: Attempt, tries: int) -> Obstacle | None:
@@ -89,20 +115,23 @@ class Worker:
                 check_result(result)
                 raise_found()
                 watch_begins()
-        except Exception as error:  # noqa: BLE001 - of the application
-            return self._ended(session, attempt, error, begun=begun, tries=tries)
+        except BaseException as error:  # noqa: BLE001 - of the application: SystemExit, say
+            failure = failure_of(error, _WHAT)
+            return self._ended(session, attempt, failure, begun=begun, tries=tries)
         self._did(session, attempt)
         return None
 
     # -- functions that are awaited ---------------------------------------------------------------
 
-    async def run_awaited(self, session: str, turn: int, delivered: int) -> None:
+    async def run_awaited(self, wake_up: WakeUp) -> None:
         """Do the steps of a session until it ends, stops or waits; see ``run``."""
-        while (attempt := await asyncio.to_thread(self._next, session, turn)) is not None:
+        session, before = wake_up.session, None
+        while (attempt := await asyncio.to_thread(self._next, wake_up, before)) is not None:
+            before = attempt.change.before
             tries = 0
             while (obstacle := await self._try_awaited(session, attempt, tries)) is not None:
                 if obstacle is not Obstacle.AGAIN:
-                    raise Retry(IN_PROGRESS, after=_pause(delivered))
+                    raise Retry(IN_PROGRESS, after=wake_up.pause_s)
                 tries += 1
 
     async def _try_awaited(self, session: str, attempt: Attempt, tries: int) -> Obstacle | None:
@@ -121,8 +150,15 @@ class Worker:
                 with bound_to(opened.within, self._store.database):
                     result = await function.function(step, **opened.given)
                 check_result(result)
-        except Exception as error:  # noqa: BLE001 - of the application
-            found = error
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            found = _cancelled(error)  # what the function waited for was
+        except GeneratorExit:  # a closing loop closes its coroutines
+            raise
+        except BaseException as error:  # noqa: BLE001 - of the application: SystemExit, say
+            found = failure_of(error, _WHAT)
         else:
             self._did(session, attempt)
             return None
@@ -135,16 +171,72 @@ class Worker:
 
     # -- both -------------------------------------------------------------------------------------
 
-    def _next(self, session: str, turn: int) -> Attempt | None:
-        """Return the step that is next; None: there is none, or it is not its time."""
-        store = self._store
+    def _next(self, wake_up: WakeUp, before: Standing | None) -> Attempt | None:
+        """Return the step that is next; None: there is none, or it is not its time.
+
+        Args:
+            wake_up: What came.
+            before: The session as the last attempt found it; None: there was none.
+
+        Raises:
+            Retry: Another worker has the session.
+            Exception: The database's own.
+        """
+        found = self._look(wake_up)
+        if found is None:
+            return None
+        if before is None and wake_up.cut_off and self._count_cut_off(wake_up, found):
+            return self._look(wake_up)
+        if before is not None and found.change.before == before:
+            # Its transaction was committed, as the database said, and has changed nothing.
+            lost = NotCommitted(
+                "the database has no trace of the transaction of this step, which it has committed"
+            )
+            self._failed(wake_up.session, found, lost, Failure(Fault.FAILED, error_text(lost)))
+            return self._look(wake_up)
+        return found
+
+    def _look(self, wake_up: WakeUp) -> Attempt | None:
+        """Return the step that a session has next; what is no step is done at once."""
+        store, session = self._store, wake_up.session
         look = store.look(session)
-        found = course.woken(look.standing, turn, look.now_ms, store.rules)
+        found = course.woken(look.standing, wake_up.turn, look.now_ms, store.rules)
         if isinstance(found, Change):
             if store.apply(session, found):
                 self._tell_end(session, found)
             return None
         return found
+
+    def _count_cut_off(self, wake_up: WakeUp, attempt: Attempt) -> bool:
+        """Count the attempt in which the last worker ended; return whether that changed something.
+
+        A step that ends its process would do so for ever otherwise.
+
+        Raises:
+            Retry: Another worker has the session.
+            Exception: The database's own.
+        """
+        store, before = self._store, attempt.change.before
+        assert before is not None
+        why = f"its process ended, or was cut off from the broker: {wake_up.cut_off}"
+        change = course.failed(
+            before, Fault.CUT_OFF, why, store.look(wake_up.session).now_ms, store.rules
+        )
+        try:
+            if not store.apply_if_free(wake_up.session, change):
+                return False  # another worker has it, or went on
+        except store.database.errors as error:
+            if waited_in_vain(error):
+                raise Retry(IN_PROGRESS, after=wake_up.pause_s) from error
+            raise
+        self.stats.count("failures")
+        log.warning(
+            "session %s of %s: %s was not ended: %s; attempt %d of %d", wake_up.session,
+            store.consumer.name, _name(attempt, before), why, before.tries + 1,
+            store.rules.attempts,
+        )  # fmt: skip
+        self._tell_end(wake_up.session, change)
+        return True
 
     def _function(self, attempt: Attempt) -> StepFunction:
         function = self.undo if attempt.undo else self.step
@@ -172,8 +264,6 @@ class Worker:
             Exception: The database's own.
         """
         store = self._store
-        if isinstance(error, InvalidHandler):
-            begun = True
         found = judged(error, store.database, begun=begun, tries=tries)
         if isinstance(found, Obstacle):
             if found is not Obstacle.DATABASE:
@@ -193,7 +283,7 @@ class Worker:
             before, failure.fault, failure.error, store.look(session).now_ms, store.rules,
             failure.after_ms,
         )  # fmt: skip
-        what = f"{'undoing ' if attempt.undo else ''}step {attempt.number} of {before.size}"
+        what = _name(attempt, before)
         if not store.apply(session, change):
             log.warning(
                 "session %s of %s: %s raised an error, but was committed, or another worker went "
@@ -204,8 +294,12 @@ class Worker:
         then = course.NAMES[change.after.state]
         if change.wake_ms is not None:
             then = f"attempt {change.after.tries + 1} in {change.wake_ms / 1000:g} s"
-        shown = None if failure.fault is Fault.LATER else where(error)
-        level = logging.INFO if failure.fault is Fault.LATER else logging.ERROR
+        # What the function has asked for, or rejected, is no error of the program.
+        told = isinstance(error, Retry | Reject)
+        shown = None if told else where(error)
+        level = logging.ERROR
+        if told:
+            level = logging.INFO if failure.fault is Fault.LATER else logging.WARNING
         log.log(
             level, "session %s of %s: %s failed: %s; %s", session, store.consumer.name, what,
             failure.error, then, exc_info=shown,
@@ -239,5 +333,12 @@ class Worker:
             log.info("session %s of %s is %s", session, name, state)
 
 
-def _pause(delivered: int) -> float:
-    return min(_LONGEST_RETRY_S, 2.0 ** min(max(delivered, 1) - 1, 6))
+def _name(attempt: Attempt, before: Standing) -> str:
+    """Return what an attempt does, for people."""
+    return f"{'undoing ' if attempt.undo else ''}step {attempt.number} of {before.size}"
+
+
+def _cancelled(error: BaseException) -> Exception:
+    failure = RuntimeError("what the function of the step waited for was cancelled")
+    failure.__cause__ = error
+    return failure
