@@ -102,6 +102,65 @@ def test_nothing_is_sent_when_a_savepoint_is_released_and_the_rest_rolled_back(
     assert bodies(client) == [b"3"]
 
 
+@pytest.mark.parametrize("mode", ["driver begins", "nothing begins"])
+@pytest.mark.parametrize("how", ["begin_nested", "url", "recipe of tests", "core"])
+def test_a_savepoint_that_is_the_whole_transaction_of_sqlite_is_refused(
+    client, engine, make, how, mode
+) -> None:
+    """pysqlite begins no transaction before a SAVEPOINT: the release committed, so it was sent."""
+    if mode == "nothing begins":
+        sa.event.listen(engine, "connect", lambda raw, _: setattr(raw, "isolation_level", None))
+        engine.dispose()
+    outbox = make(on=str(engine.url) if how == "url" else engine)
+    refused = pytest.raises(ternmq.OutsideTransaction, match=r"savepoint.*BEGIN IMMEDIATE")
+    if how in {"begin_nested", "url"}:
+        with Session(engine) as session:
+            session.begin()
+            with refused, session.begin_nested():
+                client.send("orders", b"1", within=session)
+            session.rollback()
+    elif how == "core":
+        with engine.connect() as connection, connection.begin() as outer:
+            with connection.begin_nested(), refused:
+                client.send("orders", b"1", within=connection)
+            outer.rollback()
+    else:
+        with engine.connect() as connection, connection.begin() as whole_test:
+            session = Session(connection, join_transaction_mode="create_savepoint")
+            with refused, session, session.begin(), outbox.bound(session):
+                client.send("orders", b"1")
+            whole_test.rollback()
+    assert rows(engine) == 0
+
+
+def test_savepoints_of_sqlite_in_a_transaction_that_has_begun(client, engine, make) -> None:
+    """What comes after an outermost savepoint, and savepoints behind a statement that writes."""
+    outbox = make()
+    with Session(engine) as session, session.begin():
+        with session.begin_nested() as savepoint:  # nothing was begun: it is the whole transaction
+            session.connection()
+            savepoint.rollback()
+        client.send("orders", b"1", within=session)
+        with session.begin_nested():
+            client.send("orders", b"2", within=session)
+    with suppress(Undo), Session(engine) as session, session.begin():
+        with session.begin_nested() as savepoint:
+            session.connection()
+            savepoint.rollback()
+        with session.begin_nested():
+            client.send("orders", b"lost", within=session)
+        raise Undo
+    with suppress(Undo), Session(engine) as session, session.begin():
+        with session.begin_nested():
+            session.execute(sa.text("SELECT 1"))  # the release ends SQLite's transaction
+        client.send("orders", b"lost", within=session)
+        with session.begin_nested():
+            client.send("orders", b"lost, too", within=session)
+        raise Undo
+    outbox.flush()
+    assert sorted(bodies(client)) == [b"1", b"2"]
+
+
 def test_a_block_binds_what_knows_nothing_of_sessions(client, engine, make) -> None:
     outbox = make()
 

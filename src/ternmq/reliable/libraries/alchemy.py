@@ -24,6 +24,7 @@ from ternmq.reliable.libraries.driver import BEGUN, PATIENCE
 from ternmq.reliable.libraries.extras import installed
 from ternmq.reliable.libraries.forks import still
 from ternmq.reliable.libraries.refusals import is_denied, is_unprepared, reason
+from ternmq.reliable.libraries.savepoints import check_savepoint, watch_savepoints
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -88,6 +89,8 @@ class AlchemyDatabase:
                 "a database in memory belongs to one connection: what is sent is read through "
                 "another one; give a file"
             )
+        if self.dialect.name == "sqlite":
+            watch_savepoints()
         self.name = _shown(self.url)
         self.application = database if isinstance(database, Engine) else None
         self._made = relay or (database if isinstance(database, Engine) else None)
@@ -281,6 +284,7 @@ class AlchemyDatabase:
                 "the connection is in autocommit, so each statement is a transaction: nothing was "
                 "written"
             )
+        check_savepoint(connection)
 
 
 class _Awaited:
