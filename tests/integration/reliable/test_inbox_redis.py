@@ -312,6 +312,7 @@ def test_a_replica_that_takes_over_knows_what_it_was_sent(server, tmp_path) -> N
         wait_until(lambda: b"up" in _link(replica), "the replica has connected")
         with handler(server.url) as handle:
             handle()
+        server.ask("SET", "later", "1")  # WAIT waits for what its own connection has written
         assert server.ask("WAIT", 1, int(BUSY_S * 1000)) == 1
         with handler(replica.url) as handle, pytest.raises(errors(), match="read only"):
             handle("other")
