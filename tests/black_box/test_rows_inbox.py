@@ -297,11 +297,6 @@ def test_an_inbox_in_redis_and_its_server_is_killed(own, client, redis, tmp_path
     assert bodies(client, "orders") == {b"order-7": 2, b"order-8": 1, b"last": 1}
 
 
-def _waiting(client: ternmq.sync.Client) -> int:
-    """Return how many messages wait for another attempt."""
-    return sum(one.waiting for one in client.admin.group("orders", "billing").queues)
-
-
 @pytest.mark.row("M3")
 @pytest.mark.parametrize("where", ["before", "after"])
 def test_a_worker_with_an_inbox_in_redis_is_killed(own, client, redis, tmp_path, where) -> None:

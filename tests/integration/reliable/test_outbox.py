@@ -24,6 +24,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 import ternmq
 import ternmq.sync
 from ternmq.reliable import Outbox, Step
+from ternmq.reliable.database.tables import State
 from tests.black_box.process import wait_until
 from tests.integration.reliable.conftest import bodies, orders, rows
 
@@ -402,6 +403,20 @@ def test_a_topic_that_may_lose_what_it_answered_is_refused(client, engine, make)
     wait_until(lambda: outbox.stats().failed == 1, "the row has failed")
     assert bodies(client, "quick") == []
     assert rows(engine) == 1
+
+
+def test_a_row_is_tried_as_often_as_attempts_says(client, engine, make, caplog) -> None:
+    """The first try is that of the process that wrote the row; the compensator does the others."""
+    outbox = make(attempts=2)
+    client.admin.create_topic("quick", durability="fast")
+    with engine.begin() as connection:
+        client.send("quick", b"1", within=connection)
+    wait_until(lambda: outbox.stats().failed == 1, "the row has failed")
+    [row] = outbox.rows()
+    assert (row.state, row.tries, outbox.stats().refused) == (State.FAILED, 2, 2)
+    said = [one.getMessage() for one in caplog.records if "TopicNotDurable" in one.getMessage()]
+    assert ["tried again" in one for one in said] == [True, False]
+    assert "has failed" in said[1]
 
 
 # -- bare connections -----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 import ternmq
 import ternmq.sync
 from ternmq.reliable import Inbox, Outbox, Steps, every, surface
-from ternmq.reliable.libraries.transactions import Transactions
+from ternmq.reliable.libraries.transactions import AlchemyTransactions
 
 POSTGRESQL, MYSQL = "postgresql://shop@127.0.0.1/shop", "mysql://shop@127.0.0.1/shop"
 LIBRARIES = ("sqlalchemy", "greenlet", "psycopg", "pymysql", "django", "redis")
@@ -117,7 +117,7 @@ def test_an_inbox_in_redis(monkeypatch) -> None:
 )
 async def test_functions_that_are_awaited(monkeypatch, tmp_path, package, wanted) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    transactions = Transactions(f"sqlite:///{tmp_path}/shop.db")
+    transactions = AlchemyTransactions(f"sqlite:///{tmp_path}/shop.db")
     with pytest.raises(ternmq.InvalidRequest) as found:
         async with transactions.opened_awaited((), lambda work: None, 1.0):
             raise AssertionError("it was opened")
