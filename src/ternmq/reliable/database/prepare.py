@@ -220,7 +220,8 @@ def _check_columns(database: Database, work: Work, schema: str, tables: Iterable
         missing = [one for one in wanted if not _has(database, work, schema, table, one)]
         name = database.dialect.table(table, schema)
         if len(missing) == len(wanted):
-            raise DatabaseNotPrepared(f"{database.name} has no table {name}")
+            error = DatabaseNotPrepared(f"{database.name} has no table {name}")
+            raise hinted(error, database.making or error.hint)
         raise hinted(
             DatabaseNotPrepared(
                 f"{database.name}: table {name} lacks {counted(len(missing), 'column')} of its "
@@ -268,9 +269,10 @@ def verify(database: Database, schema: str = "", what: str = "outbox") -> None:
         found = versions(database, work, schema)
     _refuse_newer(database, found)
     if found != found | VERSIONS:
-        raise DatabaseNotPrepared(
+        error = DatabaseNotPrepared(
             f"{database.name} lacks the tables of the {what}, or has those of an older version"
         )
+        raise hinted(error, database.making or error.hint)
     with database.reading() as work:
         _check_columns(database, work, schema, _USED[what])
 

@@ -80,8 +80,11 @@ class AlchemyDatabase:
 
     errors: tuple[type[Exception], ...] = (exc.SQLAlchemyError,)
     alone = False
+    making = ""
 
     def __init__(self, database: object, relay: Engine | None = None) -> None:
+        if relay is not None and not isinstance(relay, Engine):
+            raise InvalidRequest(f"relay is an Engine of SQLAlchemy, not {type(relay).__name__}")
         self.url = url_of(database)
         self.dialect: Dialect = dialect_of(self.url.get_backend_name())
         if self.dialect.name == "sqlite" and _in_memory(self.url):
@@ -194,6 +197,16 @@ class AlchemyDatabase:
     def ambient(self) -> Attached | None:
         """Return None: SQLAlchemy does not know which transaction a caller is in."""
         return None
+
+    def knows(self, within: object) -> bool:
+        """Return whether a value is a session or a connection."""
+        if isinstance(within, scoped_session | Session | Connection):
+            return True
+        library = sys.modules.get("sqlalchemy.ext.asyncio")
+        return library is not None and isinstance(
+            within,
+            library.async_scoped_session | library.AsyncSession | library.AsyncConnection,
+        )
 
     def attach(self, within: object) -> Attached | None:
         """Return the transaction of a session or connection; None: it is neither.
