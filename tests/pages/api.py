@@ -97,7 +97,8 @@ _SECTION: Final = re.compile(r"(Args|Raises|Returns|Yields|Attributes):\Z")
 _WIDTH: Final = 92
 _INTERNAL: Final = frozenset({
     "FailedQuery.select",
-    "Client.after_fork", "Client.closed", "Client.reach", "Client.refused_soon", "Client.serve", "Client.offer",
+    "Client.after_fork", "Client.closed", "Client.reach", "Client.refused_soon", "Client.serve",
+    "Client.offer",
     "Transaction.reach", "Holder.outer", "BlockingHolder.outer",
     "Admin.join_group",
     "Admin.refusals",
