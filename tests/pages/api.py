@@ -115,7 +115,7 @@ _INTERNAL: Final = frozenset({
     "Outbox.closed", "Outbox.client", "Outbox.database", "Inbox.store", "Inbox.after_fork",
     "Task.after_fork", "InboxStats.after_fork", "InboxStats.count",
     "StepsStats.after_fork", "StepsStats.count", "Steps.after_fork", "Row.message", "Row.ref",
-    "Transaction.reach", "Holder.outer", "BlockingHolder.outer",
+    "Options.checked", "Transaction.reach", "Holder.outer", "BlockingHolder.outer",
     "Admin.join_group",
     "Admin.refusals",
     "Delivery.lease", "Delivery.settle_soon", "Deliveries.settle_soon",

@@ -25,12 +25,12 @@ as one), ``sequence`` and ``Steps`` (sessions of steps in order), ``Throttle`` (
 of sends), ``Ids`` and ``text_id`` (numbers and texts that are unique everywhere). ``collector``
 reports to Prometheus, ``ddl`` returns the statements that make the tables.
 
-What follows is for readers of the code. ``database`` (ports, tables, leases), ``libraries`` (SQLAlchemy, Django, bare connections), ``ids``
-(numbers and text ids that are unique everywhere), ``tasks`` (functions that run once every so many
-seconds), ``outbox`` (messages as rows, sent after the transaction), ``inbox`` (messages that come
-twice have their effect once), ``modes`` (batch sessions, the messages of orderly sessions, a limit
-on the rate of sends; without a database), ``steps`` (the consumer of orderly sessions), ``surface``
-(what needs SQLAlchemy), ``django`` (an app that makes the tables).
+For readers of the code: ``database`` (ports, tables, leases), ``libraries`` (SQLAlchemy, Django,
+bare connections), ``ids`` (numbers and text ids that are unique everywhere), ``tasks`` (functions
+that run once every so many seconds), ``outbox`` (messages as rows, sent after the transaction),
+``inbox`` (messages that come twice have their effect once), ``modes`` (batch sessions, the messages
+of orderly sessions, a limit on the rate of sends; without a database), ``steps`` (the consumer of
+orderly sessions), ``surface`` (what needs SQLAlchemy), ``django`` (an app that makes the tables).
 
 Reading order: ``database``, ``libraries``, ``ids``, ``tasks``, ``outbox``, ``inbox``, ``modes``,
 ``steps``.
@@ -39,6 +39,7 @@ Invariant: the package uses the client as applications do; ``import ternmq`` imp
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ternmq.client.content.items import Item, Items
@@ -74,8 +75,12 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """Return the names that can be imported, also those that are not imported yet."""
-    return sorted({*globals(), *__all__})
+    """Return the names that can be imported, also those that are not imported yet.
+
+    ``help`` uses all of them, so without SQLAlchemy those that need it are not among them.
+    """
+    there = find_spec("sqlalchemy") is not None
+    return sorted({*globals(), *__all__} if there else globals())
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - of several kinds

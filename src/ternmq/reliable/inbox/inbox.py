@@ -141,7 +141,7 @@ class Inbox:
         claim: float | timedelta = CLAIM_S,
         wait: float | timedelta = WAIT_S,
     ) -> Self:
-        """Return an inbox in Redis; it needs ``pip install 'ternmq[redis]'``. No I/O here.
+        """Return an inbox in Redis; it needs the extra ``redis``. No I/O here.
 
         A handler claims a message, runs, and marks it as done. If its process dies in between, the
         message is handled again when the claim ends: **at least once** across a crash, unlike in a
