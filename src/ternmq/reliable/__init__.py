@@ -39,7 +39,6 @@ Invariant: the package uses the client as applications do; ``import ternmq`` imp
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ternmq.client.content.items import Item, Items
@@ -79,8 +78,11 @@ def __dir__() -> list[str]:
 
     ``help`` uses all of them, so without SQLAlchemy those that need it are not among them.
     """
-    there = find_spec("sqlalchemy") is not None
-    return sorted({*globals(), *__all__} if there else globals())
+    try:
+        from ternmq.reliable import surface  # noqa: F401
+    except ModuleNotFoundError:
+        return sorted(globals())
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - of several kinds
