@@ -147,6 +147,38 @@ def test_many_databases_and_their_metrics(
 
 
 @only_sqlite
+def test_its_attempts_count_and_how_long_it_leaves_and_keeps_rows(
+    shop: Shop, begin: Begin, topic: str
+) -> None:
+    """Not those of the application, which had `attempts=5` and no `keep_sent`."""
+    shop.client.admin.create_topic(topic, durability="fast")
+    with shop.engine.begin() as connection:  # its own try is the first one
+        shop.client.send(topic, "one", within=connection)
+    asked = "SELECT tries FROM ternmq_outbox"
+    wait_until(lambda: run(shop.url, asked) == [(1,)], "the application has tried it")
+    one = begin(
+        "--database", shop.url, "--attempts", 3, "--resend-after", "100ms", "--keep-sent", "10m"
+    )
+    shop.wait_for("failed")
+    assert run(shop.url, asked) == [(3,)]
+    one.says("has failed")
+    assert one.said.count("will be tried again") == 1
+    shop.client.admin.change_topic(topic, durability="normal")
+    run(shop.url, "UPDATE ternmq_outbox SET state = 0, tries = 0, next_ms = 0, by_writer = 1")
+    shop.wait_for("sent")
+    assert one.stop() == 0
+
+
+@only_sqlite
+def test_a_database_that_is_away_is_logged_once(shop: Shop, begin: Begin) -> None:
+    away = "postgresql://127.0.0.1:1/shop"
+    one = begin("--database", away)
+    one.says(f"the outbox at {away} cannot work: ")
+    assert one.said.count(away) == 2  # with the line that names what it serves
+    assert one.stop() == 0
+
+
+@only_sqlite
 def test_a_broker_that_is_away_is_waited_for(
     shop: Shop, begin: Begin, topic: str, tmp_path: Path
 ) -> None:

@@ -33,6 +33,8 @@ from ternmq.model.assignments import Assignment
 from ternmq.model.errors import TernMQError
 from ternmq.record.batch.row import Row
 from ternmq.reliable.modes import options
+from ternmq.reliable.outbox import rows
+from ternmq.reliable.steps import course
 from ternmq.wire import control
 from tests.unit.wire.control_tables import texts_of
 
@@ -47,14 +49,23 @@ The names, arguments and errors are those of [`ternmq`](ternmq.md); a call retur
 instead of being awaited. [The guide](../../guide/sync.md) shows it at work.
 """
 _RELIABLE: Final = """\
-The guide shows it at work: [sessions](../../guide/sessions.md),
+The guide shows it at work: [with your database](../../guide/database.md),
+[once only](../../guide/once-only.md), [sessions](../../guide/sessions.md),
 [a limited rate](../../guide/delay.md#send-at-a-limited-rate), [ids](../../guide/ids.md).
 """
-_MODES: Final = (
+_NAMES: Final = (
+    "Outbox", "Inbox", "idempotent", "every", "Task", "collector", "ddl",
     "batch", "Holder", "BlockingHolder", "Items", "Item", "Throttle", "Ids", "IdsStats", "text_id",
     "sequence", "SequenceBlock", "BlockingSequenceBlock", "Steps", "SequenceStep",
+    "Step", "OutboxStats", "InboxStats", "StepsStats",
 )  # fmt: skip
-"""The names of ``ternmq.reliable`` that the page has."""
+"""The names of ``ternmq.reliable``, in the order of the page."""
+_SHOWN: Final = {
+    "T_co": "T",
+    "AwaitedClient | Client": "ternmq.Client | ternmq.sync.Client",
+    "observer: Observer": "observer: Callable[[Step, Sequence[str]], None]",
+}
+"""Names in signatures -> what programs call it."""
 _PASSED_ON: Final = """
 # Arguments that are passed on
 
@@ -97,8 +108,14 @@ _SECTION: Final = re.compile(r"(Args|Raises|Returns|Yields|Attributes):\Z")
 _WIDTH: Final = 92
 _INTERNAL: Final = frozenset({
     "FailedQuery.select",
-    "Client.after_fork", "Client.reach", "Client.refused_soon", "Client.serve", "Client.offer",
-    "Transaction.reach", "Holder.outer", "BlockingHolder.outer",
+    "Client.after_fork", "Client.closed", "Client.reach", "Client.refused_soon", "Client.serve",
+    "Client.offer",
+    "Outbox.after_fork", "Outbox.place_of", "Outbox.current", "Outbox.knows", "Outbox.requires",
+    "Outbox.strangeness", "Outbox.written", "Outbox.check", "Outbox.steps", "Outbox.schema",
+    "Outbox.closed", "Outbox.client", "Outbox.database", "Inbox.store", "Inbox.after_fork",
+    "Task.after_fork", "InboxStats.after_fork", "InboxStats.count",
+    "StepsStats.after_fork", "StepsStats.count", "Steps.after_fork", "Row.message", "Row.ref",
+    "Options.checked", "Transaction.reach", "Holder.outer", "BlockingHolder.outer",
     "Admin.join_group",
     "Admin.refusals",
     "Delivery.lease", "Delivery.settle_soon", "Deliveries.settle_soon",
@@ -164,14 +181,19 @@ def reliable_page() -> str:
         _RELIABLE,
     ]
     named: list[tuple[str, Any]] = []
-    for name in _MODES:
+    for name in _NAMES:
         found = getattr(ternmq.reliable, name)
         if found is ternmq.reliable.batch:
             called = [("batch", found.__call__), ("batch.current", found.current)]
             named += [(f"ternmq.reliable.{one}", function) for one, function in called]
         else:
             named.append((f"ternmq.reliable.{name}", found))
-    page = _page(parts, named).replace("T_co", "T")
+    at = named.index(("ternmq.reliable.Inbox", ternmq.reliable.Inbox))
+    named.insert(at, ("Row", rows.Row))  # that ``Outbox.rows`` returns
+    named.append(("State", course.State))  # of a session, in ``Steps.count``
+    page = _page(parts, named)
+    for name, shown in _SHOWN.items():
+        page = page.replace(name, shown)
     passed_on = [
         f"* `{one.__name__}`: `{'`, `'.join(one.__annotations__)}`\n"
         for one in (options.SessionOptions, options.ThrottledOptions)
@@ -264,7 +286,11 @@ def _class(name: str, kind: type) -> Iterator[str]:
         if isinstance(value, property):
             yield f"**`.{member}`**: {_doc(value)}\n"
     for member, value in members:
-        if callable(value):
+        if isinstance(value, classmethod):
+            yield from _function(
+                f"### `{name.rpartition('.')[2]}.{member}`", member, value.__func__
+            )
+        elif callable(value):
             yield from _function(f"### `{name.rpartition('.')[2]}.{member}`", member, value)
 
 
@@ -320,7 +346,7 @@ def _code(name: str, signature: inspect.Signature, kind: str) -> str:
     """Return a signature as a block, one argument a line if it is long."""
     written: list[str] = []
     for one in signature.parameters.values():
-        if one.name == "self":
+        if one.name in {"self", "cls"}:
             continue
         if one.kind is one.KEYWORD_ONLY and "*" not in "".join(written):
             written.append("*")

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("deltalake", reason="needs the extra spark")
 
 import ternmq
+import ternmq.reliable
 from ternmq.model import errors
 from tests.pages.made import DOCS, PARTS, everything
 
@@ -43,11 +44,20 @@ def test_every_name_of_the_package_is_told_of() -> None:
         assert f"`ternmq.{name}`" in pages or f"**{name}**" in pages or name.startswith("_"), name
 
 
+def test_every_name_of_reliable_is_told_of_and_listed() -> None:
+    page = (DOCS / "reference" / "api" / "reliable.md").read_text(encoding="utf-8")
+    for name in ternmq.reliable.__all__:
+        assert f"## `ternmq.reliable.{name}`\n" in page, name
+        assert name in dir(ternmq.reliable)
+    assert "## `Row`\n" in page  # what `Outbox.rows` returns
+
+
 _OF_PYTHON = frozenset({
     "Any", "AsyncGenerator", "AsyncIterator", "Callable", "Coroutine", "Exception", "False",
     "Future", "Iterable", "Iterator", "Literal", "Mapping", "None", "Self", "Sequence", "True",
     "Unpack",
     "Engine",  # of SQLAlchemy
+    "Collector",  # of prometheus_client
     "Disk",  # of the journal: for tests of TernMQ itself
 })  # fmt: skip
 

@@ -20,7 +20,12 @@ from ternmq.client.handler.middleware import Outbound
 from ternmq.client.producer.outgoing import Outgoing
 from ternmq.client.producer.within import Place
 from ternmq.client.sending import Sender, copy_of
-from ternmq.model.errors import ClientClosed, InvalidRequest
+from ternmq.model.errors import (
+    ClientClosed,
+    InvalidRequest,
+    OrderingKeyRequired,
+    TopicNotOrdered,
+)
 
 _AWAITED: Final = (
     "this database is asked with await: send with a client of ternmq.connect(), or give a session "
@@ -105,6 +110,7 @@ class Writing:
 
         Raises:
             InvalidName, InvalidRequest, EncodeError, MessageTooLarge: Nothing was written.
+            OrderingKeyRequired, TopicNotOrdered: Nothing was written: the topic is declared so.
             Exception: The database's own; what becomes of its transaction is the database's rule.
         """
         if place.awaited:
@@ -159,7 +165,10 @@ class Writing:
             inside.topic, inside.items, given.queue, given.due, given.priority, given.lifetime
         )
         broker_time = self._broker_time()
+        declared = self._declarations.topics.get(inside.topic)
         for message in messages:
+            if declared is not None:
+                _check_order(declared, message)
             if callable(message.queue):
                 raise InvalidRequest(
                     "within a transaction, queue= is a number: a function cannot be written down"
@@ -175,3 +184,20 @@ class Writing:
         guessed = BrokerTime()
         guessed.told(time.time_ns() // 1000, found.moment_us())
         return guessed
+
+
+def _check_order(declared: Topic, message: Outgoing) -> None:
+    """Check what the broker would refuse only after the commit.
+
+    Raises:
+        OrderingKeyRequired: The topic is declared as ordered, and the message has no key.
+        TopicNotOrdered: It is declared as not ordered, nor to ignore keys, and the message has one.
+    """
+    if declared.ordered and not message.ordering_key:
+        raise OrderingKeyRequired(f"topic {declared.name!r} is ordered: nothing was written")
+    refuses = declared.ordered is False and declared.ignore_ordering_keys is False
+    if refuses and message.ordering_key:
+        raise TopicNotOrdered(
+            f"topic {declared.name!r} is not ordered, and the message has an ordering key: nothing "
+            "was written"
+        )

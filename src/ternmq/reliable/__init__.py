@@ -1,11 +1,36 @@
 """Sending and receiving together with the changes of an application's database.
 
-``database`` (ports, tables, leases), ``libraries`` (SQLAlchemy, Django, bare connections), ``ids``
-(numbers and text ids that are unique everywhere), ``tasks`` (functions that run once every so many
-seconds), ``outbox`` (messages as rows, sent after the transaction), ``inbox`` (messages that come
-twice have their effect once), ``modes`` (batch sessions, the messages of orderly sessions, a limit
-on the rate of sends; without a database), ``steps`` (the consumer of orderly sessions), ``surface``
-(what needs SQLAlchemy), ``django`` (an app that makes the tables).
+Messages become rows of a transaction, and are sent after its commit::
+
+    outbox = Outbox(client, engine)                    # `ternmq outbox prepare` makes the tables
+    with Session(engine) as session, session.begin():
+        session.add(order)
+        client.send("orders", {"id": order.id}, within=session)
+
+A message that comes twice has its effect once::
+
+    inbox = Inbox(engine)
+
+    @client.handler("orders", group="billing")
+    @idempotent(inbox)
+    def bill(order: dict[str, int], session: Session) -> None: ...
+
+A function runs once a minute, in one of all processes that start it::
+
+    @every(engine, "report", seconds=60)
+    def report() -> None: ...
+
+``Outbox.django`` and ``Inbox.django`` are for Django. Without a database: ``batch`` (many messages
+as one), ``sequence`` and ``Steps`` (sessions of steps in order), ``Throttle`` (a limit on the rate
+of sends), ``Ids`` and ``text_id`` (numbers and texts that are unique everywhere). ``collector``
+reports to Prometheus, ``ddl`` returns the statements that make the tables.
+
+For readers of the code: ``database`` (ports, tables, leases), ``libraries`` (SQLAlchemy, Django,
+bare connections), ``ids`` (numbers and text ids that are unique everywhere), ``tasks`` (functions
+that run once every so many seconds), ``outbox`` (messages as rows, sent after the transaction),
+``inbox`` (messages that come twice have their effect once), ``modes`` (batch sessions, the messages
+of orderly sessions, a limit on the rate of sends; without a database), ``steps`` (the consumer of
+orderly sessions), ``surface`` (what needs SQLAlchemy), ``django`` (an app that makes the tables).
 
 Reading order: ``database``, ``libraries``, ``ids``, ``tasks``, ``outbox``, ``inbox``, ``modes``,
 ``steps``.
@@ -46,6 +71,18 @@ __all__ = [
     "Item", "Throttle", "sequence", "SequenceBlock", "BlockingSequenceBlock", "Steps",
     "StepsStats", "SequenceStep",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    """Return the names that can be imported, also those that are not imported yet.
+
+    ``help`` uses all of them, so without SQLAlchemy those that need it are not among them.
+    """
+    try:
+        from ternmq.reliable import surface  # noqa: F401
+    except ModuleNotFoundError:
+        return sorted(globals())
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - of several kinds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ternmq.model.errors import InvalidRequest
 from ternmq.reliable.inbox.idempotent import idempotent
 from ternmq.reliable.inbox.inbox import Inbox
 from ternmq.reliable.inbox.stats import InboxStats
@@ -33,10 +34,18 @@ def collector(one: Outbox | Steps, *others: Outbox | Steps) -> Collector:
     Args:
         one: An outbox, or the steps of orderly sessions.
         others: More of them.
+
+    Raises:
+        InvalidRequest: One is neither.
     """
     from ternmq.reliable.outbox.collector import OutboxCollector
     from ternmq.reliable.steps.collector import Collectors, StepsCollector
 
+    for each in (one, *others):
+        if not isinstance(each, Outbox | Steps):
+            raise InvalidRequest(
+                f"collector takes outboxes and steps of sessions, not {type(each).__name__}"
+            )
     steps = [each for each in (one, *others) if isinstance(each, Steps)]
     outboxes = [each for each in (one, *others) if not isinstance(each, Steps)]
     if not steps:

@@ -117,6 +117,11 @@ class Client(pickling.NotPickled):
         return self._options
 
     @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
+    @property
     def codecs(self) -> Codecs:
         """How bodies are encoded and decoded; others can be registered."""
         return self._codecs

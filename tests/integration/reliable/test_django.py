@@ -11,6 +11,7 @@ import pytest
 
 import ternmq.sync
 from ternmq.testing import InProcessBroker
+from tests.black_box.process import wait_until
 from tests.integration.reliable.conftest import bodies
 
 BEGIN = """
@@ -152,3 +153,76 @@ def test_what_is_refused(real, url) -> None:
             raise AssertionError("it was made")
     """
     run(url, real.url, program)
+
+
+def test_a_transaction_that_is_committed_by_hand_has_rows(real, client, database) -> None:
+    """They were sent at once, and could not be rolled back."""
+    program = """
+    def refused(said, call):
+        try:
+            call()
+        except ternmq.OutsideTransaction as error:
+            assert said in str(error), error
+        else:
+            raise AssertionError("it was accepted")
+
+    transaction.set_autocommit(False)
+    order()
+    assert client.send("orders", b"no").pending
+    assert [one.body for one in outbox.rows()] == [b"no"]
+    transaction.rollback()
+    assert client.send("orders", b"1").pending  # before the first statement
+    assert client.send("orders", b"2", within=connection).pending
+    with transaction.atomic():  # does not commit here
+        assert client.send("orders", b"3").pending
+    refused("commits by hand", outbox.flush)
+    transaction.commit()
+    client.send("orders", b"lost")
+    transaction.rollback()
+    transaction.set_autocommit(True)
+    assert not client.send("orders", b"4").pending
+    assert outbox.stats().written == 5
+    """
+    run(database, real.url, program)
+    wait_until(lambda: len(bodies(client)) == 4, "all were sent")
+    assert sorted(bodies(client)) == [b"1", b"2", b"3", b"4"]
+
+
+def test_what_is_no_outbox_of_django(real, database) -> None:
+    program = """
+    def refused(error, said, call, *values, **named):
+        try:
+            call(*values, **named)
+        except error as raised:
+            assert said in str(raised), raised
+        else:
+            raise AssertionError("it was accepted")
+
+    refused(ternmq.InvalidRequest, "has an outbox on", Outbox.django, client)
+    other = ternmq.sync.connect(broker)
+    refused(ternmq.InvalidRequest, "relay=", Outbox.django, other, relay=5)
+    connection.settings_dict["AUTOCOMMIT"] = False
+    refused(ternmq.OutsideTransaction, "AUTOCOMMIT", Outbox.django, other)
+    connection.settings_dict["AUTOCOMMIT"] = True
+    other.close()
+    """
+    run(database, real.url, program)
+
+
+def test_missing_tables_name_the_database_and_what_makes_them(real, database) -> None:
+    program = """
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TABLE ternmq_outbox")
+    try:
+        with transaction.atomic():
+            client.send("orders", b"no")
+    except ternmq.DatabaseNotPrepared as error:
+        settings = connection.settings_dict
+        place = f":{settings['PORT']}/" if settings["PORT"] else f"sqlite:///{settings['NAME']}"
+        assert place in str(error), error
+        assert "manage.py migrate" in str(error)
+        assert "outbox prepare" not in str(error)
+    else:
+        raise AssertionError("it was written")
+    """
+    run(database, real.url, program, end="outbox.close(0)\nclient.close()\n")

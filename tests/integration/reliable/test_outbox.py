@@ -23,7 +23,8 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 import ternmq
 import ternmq.sync
-from ternmq.reliable import Outbox, Step
+from ternmq.reliable import Ids, Outbox, Step, batch, collector, sequence
+from ternmq.reliable.database.tables import State
 from tests.black_box.process import wait_until
 from tests.integration.reliable.conftest import bodies, orders, rows
 
@@ -100,6 +101,65 @@ def test_nothing_is_sent_when_a_savepoint_is_released_and_the_rest_rolled_back(
     client.send("orders", b"3", within=outbox)
     outbox.flush()
     assert bodies(client) == [b"3"]
+
+
+@pytest.mark.parametrize("mode", ["driver begins", "nothing begins"])
+@pytest.mark.parametrize("how", ["begin_nested", "url", "recipe of tests", "core"])
+def test_a_savepoint_that_is_the_whole_transaction_of_sqlite_is_refused(
+    client, engine, make, how, mode
+) -> None:
+    """pysqlite begins no transaction before a SAVEPOINT: the release committed, so it was sent."""
+    if mode == "nothing begins":
+        sa.event.listen(engine, "connect", lambda raw, _: setattr(raw, "isolation_level", None))
+        engine.dispose()
+    outbox = make(on=str(engine.url) if how == "url" else engine)
+    refused = pytest.raises(ternmq.OutsideTransaction, match=r"savepoint.*BEGIN IMMEDIATE")
+    if how in {"begin_nested", "url"}:
+        with Session(engine) as session:
+            session.begin()
+            with refused, session.begin_nested():
+                client.send("orders", b"1", within=session)
+            session.rollback()
+    elif how == "core":
+        with engine.connect() as connection, connection.begin() as outer:
+            with connection.begin_nested(), refused:
+                client.send("orders", b"1", within=connection)
+            outer.rollback()
+    else:
+        with engine.connect() as connection, connection.begin() as whole_test:
+            session = Session(connection, join_transaction_mode="create_savepoint")
+            with refused, session, session.begin(), outbox.bound(session):
+                client.send("orders", b"1")
+            whole_test.rollback()
+    assert rows(engine) == 0
+
+
+def test_savepoints_of_sqlite_in_a_transaction_that_has_begun(client, engine, make) -> None:
+    """What comes after an outermost savepoint, and savepoints behind a statement that writes."""
+    outbox = make()
+    with Session(engine) as session, session.begin():
+        with session.begin_nested() as savepoint:  # nothing was begun: it is the whole transaction
+            session.connection()
+            savepoint.rollback()
+        client.send("orders", b"1", within=session)
+        with session.begin_nested():
+            client.send("orders", b"2", within=session)
+    with suppress(Undo), Session(engine) as session, session.begin():
+        with session.begin_nested() as savepoint:
+            session.connection()
+            savepoint.rollback()
+        with session.begin_nested():
+            client.send("orders", b"lost", within=session)
+        raise Undo
+    with suppress(Undo), Session(engine) as session, session.begin():
+        with session.begin_nested():
+            session.execute(sa.text("SELECT 1"))  # the release ends SQLite's transaction
+        client.send("orders", b"lost", within=session)
+        with session.begin_nested():
+            client.send("orders", b"lost, too", within=session)
+        raise Undo
+    outbox.flush()
+    assert sorted(bodies(client)) == [b"1", b"2"]
 
 
 def test_a_block_binds_what_knows_nothing_of_sessions(client, engine, make) -> None:
@@ -345,6 +405,86 @@ def test_a_topic_that_may_lose_what_it_answered_is_refused(client, engine, make)
     assert rows(engine) == 1
 
 
+def test_a_row_is_tried_as_often_as_attempts_says(client, engine, make, caplog) -> None:
+    """The first try is that of the process that wrote the row; the compensator does the others."""
+    outbox = make(attempts=2)
+    client.admin.create_topic("quick", durability="fast")
+    with engine.begin() as connection:
+        client.send("quick", b"1", within=connection)
+    wait_until(lambda: outbox.stats().failed == 1, "the row has failed")
+    [row] = outbox.rows()
+    assert (row.state, row.tries, outbox.stats().refused) == (State.FAILED, 2, 2)
+    said = [one.getMessage() for one in caplog.records if "TopicNotDurable" in one.getMessage()]
+    assert ["tried again" in one for one in said] == [True, False]
+    assert "has failed" in said[1]
+
+
+def test_the_order_that_a_declared_topic_wants_is_checked_at_once(client, engine, make) -> None:
+    """The rows failed, long after the commit."""
+    make()
+    free = ternmq.Topic("free", ordered=False, ignore_ordering_keys=False)
+    with engine.begin() as connection:
+        with pytest.raises(ternmq.OrderingKeyRequired):
+            client.send(ternmq.Topic("steps", ordered=True), b"no", within=connection)
+        with pytest.raises(ternmq.OrderingKeyRequired):
+            client.send_many("steps", [ternmq.Message(b"no")], within=connection)
+        with pytest.raises(ternmq.TopicNotOrdered):
+            client.send(free, b"no", ordering_key="k", within=connection)
+        client.send("steps", b"1", ordering_key="k", within=connection)
+        client.send("free", b"2", within=connection)
+        client.send(ternmq.Topic("either"), b"3", within=connection)
+    assert rows(engine) <= 3
+
+
+def test_what_is_no_outbox(client, engine, make, real) -> None:
+    outbox = make()
+    wrong: dict[str, dict[str, object]] = {
+        "require is a list": {"require": 5},
+        "require is a str": {"require": [5]},
+        "relay is an Engine": {"relay": 5},
+        "has an outbox on": {},
+    }
+    for said, given in wrong.items():
+        with pytest.raises(ternmq.InvalidRequest, match=said):
+            Outbox(client, engine, **given)  # type: ignore[arg-type]
+    with pytest.raises(ternmq.InvalidRequest, match="has an outbox on"):
+        Outbox(client, str(engine.url))
+    outbox.close()
+    Outbox(client, engine).close()  # the first one was closed
+    other = ternmq.sync.connect(real.url)
+    other.close()
+    with pytest.raises(ternmq.ClientClosed):
+        Outbox(other, engine)
+    with pytest.raises(ternmq.ClientClosed):
+        Outbox(closed_in_a_loop(real.url), engine)
+
+
+def closed_in_a_loop(url: str) -> ternmq.Client:
+    async def run() -> ternmq.Client:
+        async with ternmq.connect(url) as made:
+            return made
+
+    return asyncio.run(run())
+
+
+def test_what_is_given_for_later_is_checked_at_once(client, engine, make) -> None:
+    outbox = make()
+    for made in (batch, sequence):
+        with pytest.raises(ternmq.InvalidRequest, match="within= takes a Session"):
+            made(client, "orders", within=5)
+        with Session(engine) as session:
+            for good in (None, False, session, outbox):
+                made(client, "orders", within=good)
+            assert not session.in_transaction()  # a check begins nothing
+    outbox.close()
+    with pytest.raises(ternmq.InvalidRequest, match="needs an outbox"):
+        batch(client, "orders", within=engine)
+    with pytest.raises(ternmq.InvalidRequest, match="not int"):
+        collector(5)  # type: ignore[arg-type]
+    with pytest.raises(ternmq.InvalidRequest, match="type int"):
+        Ids(5, "orders")  # type: ignore[type-var]
+
+
 # -- bare connections -----------------------------------------------------------------------------
 
 
@@ -513,10 +653,11 @@ def test_what_a_process_leaves_is_sent_by_another(client, engine, make) -> None:
     first.observe(_only_until(Step.COMMIT))
     with suppress(Undo), Session(engine) as session, session.begin():
         client.send("orders", b"1", within=session)
-    second = make(resend_after=0.2)
-    second.start()
-    wait_until(lambda: bodies(client) == [b"1"], "the second one sent it")
-    assert second.stats().resent == 1
+    with ternmq.sync.connect(client.options.url) as other:
+        second = make(of=other, resend_after=0.2)
+        second.start()
+        wait_until(lambda: bodies(client) == [b"1"], "the second one sent it")
+        assert second.stats().resent == 1
 
 
 def _only_until(last: Step):
@@ -527,8 +668,8 @@ def _only_until(last: Step):
     return observe
 
 
-def test_two_compensators_share_a_lease(client, engine, make) -> None:
-    first, second = make().start(), make().start()
+def test_two_compensators_share_a_lease(client, engine, make, real) -> None:
+    first, second = make().start(), make(of=ternmq.sync.connect(real.url)).start()
     wait_until(lambda: first.stats().leader or second.stats().leader, "one leads")
     with engine.begin() as connection:
         for number in range(20):

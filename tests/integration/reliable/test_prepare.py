@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from ternmq.model.errors import DatabaseNotPrepared, InvalidRequest
 from ternmq.reliable.database import prepare as module
 from ternmq.reliable.database import tables
-from ternmq.reliable.database.prepare import Prepared, check, prepare
+from ternmq.reliable.database.prepare import Prepared, check, prepare, verify
 from ternmq.reliable.libraries.alchemy import AlchemyDatabase
 from tests.databases import Servers, run
 from tests.unit.reliable.database.test_ddl import golden
@@ -217,6 +217,36 @@ def test_a_component_of_another_version_of_ternmq_is_let_alone(database: str) ->
     prepared(database)
     run(database, "INSERT INTO ternmq_schema (component, version) VALUES ('other', 7)")
     assert prepared(database).done == THERE
+
+
+@pytest.mark.parametrize("table", sorted({*tables.TABLES} - {"schema"}))
+def test_columns_that_are_missing_are_named(database: str, table: str) -> None:
+    prepared(database)
+    lost = "tick" if table == "lease" else "body" if table == "sequence_item" else ""
+    lost = lost or {"outbox": "expires_ms", "inbox": "result", "sequence": "turn"}[table]
+    run(database, f"ALTER TABLE ternmq_{table} DROP COLUMN {lost}")
+    said = rf"ternmq_{table} lacks 1 column of its version: {lost}\b"
+    with pytest.raises(DatabaseNotPrepared, match=said) as at:
+        prepared(database)
+    assert "ternmq outbox prepare --sql" in at.value.hint
+    with opened(database) as one:
+        for what, used in {"outbox": ("outbox", "lease"), "inbox": ("inbox", "lease")}.items():
+            if table in used:
+                with pytest.raises(DatabaseNotPrepared, match=said):
+                    verify(one, what=what)
+            else:
+                verify(one, what=what)
+
+
+def test_a_table_that_was_dropped_is_named(database: str) -> None:
+    prepared(database)
+    run(database, "DROP TABLE ternmq_outbox")
+    with (
+        opened(database) as one,
+        pytest.raises(DatabaseNotPrepared, match="no table ternmq_outbox"),
+    ):
+        verify(one)
+    assert prepared(database).done == COMPLETE
 
 
 def test_a_schema_is_made(database: str) -> None:

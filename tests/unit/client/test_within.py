@@ -51,6 +51,9 @@ class Store:
     def place_of(self, within: object) -> Transaction | None:
         return within if isinstance(within, Transaction) else None
 
+    def knows(self, within: object) -> bool:
+        return isinstance(within, Transaction)
+
     def current(self) -> Transaction | None:
         return self.block
 

@@ -48,9 +48,20 @@ def test_each_name_that_needs_sqlalchemy_says_so() -> None:
     )
     said = without(("sqlalchemy",), program).splitlines()
     assert said == [
-        f"ternmq.reliable.{name} needs sqlalchemy: pip install 'ternmq[reliable]'"
+        f"ternmq.reliable.{name} needs sqlalchemy: pip install 'ternmq[reliable]' "
+        "(in a checkout: '.[reliable]')"
         for name in sorted(surface.__all__)
     ]
+
+
+def test_help_needs_no_optional_library() -> None:
+    program = (
+        "import pydoc, ternmq.reliable\nprint(pydoc.plain(pydoc.render_doc(ternmq.reliable)))\n"
+    )
+    said = without(("sqlalchemy",), program)
+    assert "client.send(" in said.partition("For readers of the code")[0]
+    assert "class Ids" in said
+    assert "class Outbox" not in said
 
 
 WAYS: dict[str, Callable[[ternmq.sync.Client, str], object]] = {

@@ -25,7 +25,7 @@ from ternmq.cli.outbox.databases import (
     schema_option,
 )
 from ternmq.cli.reach.connection import connection_options, timeout_of, where
-from ternmq.cli.reach.parameters import DURATION, read_place
+from ternmq.cli.reach.parameters import DURATION, Whole, read_place
 from ternmq.cli.terminal.exits import ExitCode, Interrupted, Terminated
 from ternmq.cli.terminal.problems import text_of
 from ternmq.cli.worker import logs
@@ -67,6 +67,27 @@ _PROCESSING_S: Final = 600.0
     default="5s",
     help="How long messages under way may take after SIGTERM. Default: 5s.",
 )
+@click.option(
+    "--attempts",
+    type=Whole(min=1),
+    default=5,
+    help="How often the broker may refuse a row definitely before it has failed; refusals of other "
+    "processes count. Default: 5.",
+)
+@click.option(
+    "--resend-after",
+    type=DURATION,
+    metavar="DURATION",
+    default="10s",
+    help="How long a row without ordering key is left to the process that wrote it. Default: 10s.",
+)
+@click.option(
+    "--keep-sent",
+    type=DURATION,
+    metavar="DURATION",
+    help="How long rows are kept as sent, those of other processes, too. Default: rows are "
+    "deleted.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Also log each step of each message.")
 @click.option("-q", "--quiet", is_flag=True, help="Log only warnings and errors.")
 @connection_options
@@ -75,6 +96,9 @@ def run(
     schema: str,
     metrics: Address | None,
     drain_timeout: timedelta,
+    attempts: int,
+    resend_after: timedelta,
+    keep_sent: timedelta | None,
     verbose: bool,
     quiet: bool,
     **connection: object,
@@ -104,7 +128,11 @@ def run(
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(Stop().signals())
         client = stack.enter_context(contextlib.closing(Client(options)))
-        outboxes = [Outbox(client, url, schema=schema) for url in urls]
+        outboxes = [
+            Outbox(client, url, schema=schema, attempts=attempts, resend_after=resend_after,
+                   keep_sent=keep_sent)
+            for url in urls
+        ]  # fmt: skip
         names = [one.database.name for one in outboxes]
         for name in names:
             if names.count(name) > 1:
@@ -125,7 +153,9 @@ def run(
 
 
 def _check_database(outbox: Outbox) -> None:
-    """Check that a database is prepared; if it cannot be reached now, it may be later.
+    """Check that a database is prepared.
+
+    If it cannot be reached now, it may be later; the thread that reads it logs that.
 
     Raises:
         DatabaseNotPrepared: It is not.
@@ -142,8 +172,6 @@ def _check_database(outbox: Outbox) -> None:
     except database.errors as error:
         if not database.is_away(error):
             raise failure(database, error) from error
-        log.warning("%s cannot be reached: %s; it is tried again", database.name,
-                    database.reason(error))  # fmt: skip
 
 
 def _check_broker(client: Client) -> None:

@@ -5,7 +5,7 @@ The client knows these ports only; ``ternmq.reliable`` has what is behind them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar, Token
 from typing import Final, Protocol
 
@@ -44,6 +44,9 @@ class Store(Protocol):
             NotThisDatabase: It belongs to another database.
             TernMQError: It belongs to this database, and cannot take messages.
         """
+
+    def knows(self, within: object) -> bool:
+        """Return whether a value is of a kind that ``place_of`` takes; no transaction begins."""
 
     def current(self) -> Place | None:
         """Return the transaction in which the caller is, where the database's library knows it.
@@ -89,6 +92,9 @@ class Stores:
     def __bool__(self) -> bool:
         return bool(self._all)
 
+    def __iter__(self) -> Iterator[Store]:
+        return iter(self._all.copy())
+
     def add(self, store: Store) -> None:
         """Ask it, from now on, where a message goes."""
         self._all.append(store)
@@ -97,6 +103,17 @@ class Stores:
         """Do not ask it any more."""
         if store in self._all:
             self._all.remove(store)
+
+    def check(self, within: object) -> None:
+        """Check an argument ``within`` that is used later; no transaction begins.
+
+        Raises:
+            InvalidRequest: It is nothing that has a transaction.
+        """
+        stores = self._all.copy()
+        if within is None or within is False or any(one.knows(within) for one in stores):
+            return
+        raise _strangeness(stores, within)
 
     def place(self, topic: str, within: object) -> Place | None:
         """Return the transaction that a message belongs to; None: it is sent at once.
@@ -150,9 +167,14 @@ def _named(stores: Sequence[Store], within: object) -> Place:
             raise other
     finally:
         del other  # see ``raising``
+    raise _strangeness(stores, within)
+
+
+def _strangeness(stores: Sequence[Store], within: object) -> Exception:
+    """Return the error for a value that no store takes."""
     if stores:
-        raise stores[0].strangeness(within)
-    raise InvalidRequest(
+        return stores[0].strangeness(within)
+    return InvalidRequest(
         f"within= is a {type(within).__name__}, and needs an outbox of this client: "
         "ternmq.reliable.Outbox(client, engine); it has none, or it was closed"
     )

@@ -53,11 +53,13 @@ class Database(Protocol):
         dialect: Its kind.
         name: Its URL without the password, for texts.
         errors: What its library raises: the database cannot be reached, or refused a statement.
+        making: How its tables are made, as a hint; empty: by ``ternmq outbox prepare``.
     """
 
     dialect: Dialect
     name: str
     errors: tuple[type[Exception], ...]
+    making: str
 
     def reading(self) -> AbstractContextManager[Work]:
         """Return a connection on which each statement is a transaction and sees what is new."""

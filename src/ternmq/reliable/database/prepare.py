@@ -9,15 +9,22 @@ can check them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 from ternmq.model.errors import DatabaseNotPrepared, InvalidRequest, hinted
-from ternmq.model.words import lasting
+from ternmq.model.words import counted, lasting
 from ternmq.reliable.database.port import Database, Work
-from ternmq.reliable.database.tables import TABLES, VERSIONS, filled, statements, upgrades
+from ternmq.reliable.database.tables import (
+    TABLES,
+    VERSIONS,
+    columns,
+    filled,
+    statements,
+    upgrades,
+)
 
 _NEEDED: Final = (
     "by_writer, written_ms, id, topic, message_key, ordering_key, tag, content_type, priority, body"
@@ -55,6 +62,8 @@ _RIGHTS: Final = {
 }
 """What an application does with each table. The statements change nothing in the end, and wait for
 no row of the outbox that is locked."""
+_USED: Final = {"outbox": ("outbox", "lease"), "inbox": ("inbox", "lease")}
+"""What a database is wanted for -> tables that ``verify`` looks at."""
 _PROBE: Final = "prepare"
 _KEY: Final = 0x7465_726E_6D71
 """Of the advisory lock of PostgreSQL: "ternmq"."""
@@ -183,15 +192,44 @@ def _refuse_newer(database: Database, found: dict[str, int]) -> None:
 
 def _missing(database: Database, work: Work, schema: str) -> list[str]:
     """Return the tables that are not there."""
-    missing = []
-    for table in TABLES:
-        try:
-            work.run(filled(database.dialect, f"SELECT 1 FROM {{{table}}} WHERE 1 = 0", schema), {})
-        except database.errors as error:
-            if not database.is_unprepared(error):
-                raise
-            missing.append(table)
-    return missing
+    return [table for table in TABLES if not _has(database, work, schema, table, "1")]
+
+
+def _has(database: Database, work: Work, schema: str, table: str, selected: str) -> bool:
+    """Return whether a table is there, and has some columns."""
+    statement = f"SELECT {selected} FROM {{{table}}} WHERE 1 = 0"
+    try:
+        work.run(filled(database.dialect, statement, schema), {})
+    except database.errors as error:
+        if not database.is_unprepared(error):
+            raise
+        return False
+    return True
+
+
+def _check_columns(database: Database, work: Work, schema: str, tables: Iterable[str]) -> None:
+    """Check that tables have their columns.
+
+    Raises:
+        DatabaseNotPrepared: They have not; the text names what is missing.
+    """
+    for table in tables:
+        wanted = columns()[table]
+        if _has(database, work, schema, table, ", ".join(wanted)):
+            continue
+        missing = [one for one in wanted if not _has(database, work, schema, table, one)]
+        name = database.dialect.table(table, schema)
+        if len(missing) == len(wanted):
+            error = DatabaseNotPrepared(f"{database.name} has no table {name}")
+            raise hinted(error, database.making or error.hint)
+        raise hinted(
+            DatabaseNotPrepared(
+                f"{database.name}: table {name} lacks {counted(len(missing), 'column')} of its "
+                f"version: {', '.join(missing)}"
+            ),
+            "add what is missing by hand, as `ternmq outbox prepare --sql` has it; or drop the "
+            "table, if its rows are not needed, and run `ternmq outbox prepare`",
+        )
 
 
 def _has_schema(database: Database, work: Work, schema: str) -> bool:
@@ -215,12 +253,13 @@ def versions(database: Database, work: Work, schema: str = "") -> dict[str, int]
 
 
 def verify(database: Database, schema: str = "", what: str = "outbox") -> None:
-    """Check that the tables have the versions that this TernMQ works with; reads one table.
+    """Check that the tables have the versions that this TernMQ works with, and all columns.
 
     Args:
         database: Where they are.
         schema: Their schema.
-        what: What they are wanted for, in the error.
+        what: What they are wanted for: ``outbox`` or ``inbox``. The others are not looked at: the
+            account may have no right to read them.
 
     Raises:
         DatabaseNotPrepared: They have not.
@@ -230,9 +269,12 @@ def verify(database: Database, schema: str = "", what: str = "outbox") -> None:
         found = versions(database, work, schema)
     _refuse_newer(database, found)
     if found != found | VERSIONS:
-        raise DatabaseNotPrepared(
+        error = DatabaseNotPrepared(
             f"{database.name} lacks the tables of the {what}, or has those of an older version"
         )
+        raise hinted(error, database.making or error.hint)
+    with database.reading() as work:
+        _check_columns(database, work, schema, _USED[what])
 
 
 def check(database: Database, schema: str = "") -> list[str]:
@@ -245,6 +287,8 @@ def check(database: Database, schema: str = "") -> list[str]:
     dialect, warnings = database.dialect, []
     for table, needed in _RIGHTS.items():
         try:
+            with database.reading() as work:
+                _check_columns(database, work, schema, [table])
             with database.writing() as work:
                 for statement in needed:
                     work.run(filled(dialect, statement, schema), {"name": dialect.text(_PROBE)})

@@ -19,6 +19,7 @@ States of a row of ``ternmq_outbox``: 0 sending, 1 held (its ordering key or top
 from __future__ import annotations
 
 import enum
+import re
 from typing import Final
 
 from ternmq.reliable.database.dialect import MYSQL, POSTGRESQL, SQLITE, Dialect, Name
@@ -264,6 +265,20 @@ _ALL: Final[dict[Name, tuple[Dialect, tuple[str, ...]]]] = {
 }
 TABLES: Final = ("schema", "outbox", "lease", "inbox", "sequence", "sequence_item")
 """Names of the tables, without ``ternmq_``."""
+
+
+_MAKES: Final = re.compile(r"CREATE TABLE IF NOT EXISTS \{(\w+)\}")
+_COLUMN: Final = re.compile(r"^    ([a-z_]+) +[a-zA-Z]", re.MULTILINE)
+
+
+def columns(name: Name = "sqlite") -> dict[str, tuple[str, ...]]:
+    """Return the columns of each table, by the statements that make them.
+
+    They are the same in each kind of database.
+    """
+    _, made = _ALL[name]
+    found = [(makes[1], one) for one in made if (makes := _MAKES.match(one)) is not None]
+    return {table: tuple(_COLUMN.findall(one)) for table, one in found}
 
 
 def filled(dialect: Dialect, statement: str, schema: str = "") -> str:

@@ -37,7 +37,8 @@ class Trouble:
         self._pause = min(longest, self._pause * 2 or first)
         database = self._database
         if database.is_unprepared(error):
-            error = DatabaseNotPrepared(f"{database.name} lacks the tables")
+            error = DatabaseNotPrepared(f"{database.name} lacks the tables, or a column of them")
+            error.hint = database.making or error.hint
         told = isinstance(error, database.errors)
         # The text of a library's error may contain bodies of messages.
         text = database.reason(error) if told else f"{type(error).__name__}: {error}"

@@ -17,7 +17,13 @@ from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.client.numbers import NumberSource
 from ternmq.client.process import pickling
 from ternmq.client.process.steady import steady_ns
-from ternmq.model.errors import CannotConnect, ClientClosed, ConnectionLost, TernMQError
+from ternmq.model.errors import (
+    CannotConnect,
+    ClientClosed,
+    ConnectionLost,
+    InvalidRequest,
+    TernMQError,
+)
 from ternmq.model.specs import check_name
 from ternmq.reliable.ids.supply import SECOND_NS, Ask, Supply
 from ternmq.sync.client import Client as SyncClient
@@ -216,6 +222,9 @@ class Ids(pickling.NotPickled, Generic[C]):
         topic: The topic: its name, or a ``Topic``.
         patience: How long ``next`` waits for the broker before it takes from the reserve, in
             seconds or as a timedelta.
+
+    Raises:
+        InvalidName, InvalidRequest: A value is not valid.
     """
 
     _not_pickled = (
@@ -226,6 +235,12 @@ class Ids(pickling.NotPickled, Generic[C]):
         self, client: C, topic: str | Topic, *, patience: float | timedelta = _PATIENCE
     ) -> None:
         self._front: _Blocking | _Awaited
+        given: object = client
+        if not isinstance(given, AsyncClient | SyncClient):
+            raise InvalidRequest(
+                "a client is made by ternmq.connect or ternmq.sync.connect; this is of type "
+                f"{type(given).__name__}"
+            )
         patience_ns = int(seconds_of("patience", patience) * SECOND_NS)
         name = check_name(name_of(topic))
         if isinstance(client, SyncClient):

@@ -14,7 +14,7 @@ from ternmq.reliable.inbox.claims import ClaimStore
 from ternmq.reliable.inbox.entry import Entry, consumer_of, id_bytes
 from ternmq.reliable.inbox.memory import MemoryClaims
 from ternmq.reliable.inbox.redis import claims_of
-from ternmq.reliable.inbox.shards import Shards, check_names
+from ternmq.reliable.inbox.shards import Shards, check_alone, check_names, note_alone
 from ternmq.reliable.inbox.sql import SqlStore
 from ternmq.reliable.inbox.stats import InboxStats
 from ternmq.reliable.inbox.store import Store
@@ -141,7 +141,7 @@ class Inbox:
         claim: float | timedelta = CLAIM_S,
         wait: float | timedelta = WAIT_S,
     ) -> Self:
-        """Return an inbox in Redis; it needs ``pip install 'ternmq[redis]'``. No I/O here.
+        """Return an inbox in Redis; it needs the extra ``redis``. No I/O here.
 
         A handler claims a message, runs, and marks it as done. If its process dies in between, the
         message is handled again when the claim ends: **at least once** across a crash, unlike in a
@@ -183,7 +183,8 @@ class Inbox:
     def prepare(self, *, moved: bool = False) -> list[str]:
         """Make or upgrade the tables, and check them; return what was done. Blocks.
 
-        Of shards, the names are noted in each database, and other names are refused from then on.
+        Of shards, the names are noted in each database, and other names, or an inbox on one of them
+        alone, are refused from then on.
 
         Args:
             moved: Note other names than before: the rows of ``ternmq_inbox``, and the data of the
@@ -195,7 +196,14 @@ class Inbox:
             ShardsChanged: The databases know other names.
             Exception: The database's own.
         """
-        return self._store.prepare(moved=flag("moved", moved))
+        flag("moved", moved)
+        store = self._store
+        if not isinstance(store, SqlStore):
+            return store.prepare(moved=moved)
+        if not moved:
+            check_alone(store)
+        done = store.prepare(moved=moved)
+        return [*done, *note_alone(store)] if moved else done
 
     def forget(self, ids: Iterable[str], *, topic: str, group: str) -> int:
         """Forget messages: if they come again, they are handled again. Blocks.

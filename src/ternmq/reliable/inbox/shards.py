@@ -12,6 +12,7 @@ messages that were handled would be looked for elsewhere and handled again.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -66,11 +67,16 @@ class Shards:
         stores: By name.
 
     Raises:
-        InvalidRequest: A name is not valid.
+        InvalidRequest: A name is not valid, or two of them are one database.
     """
 
     def __init__(self, stores: Mapping[str, SqlStore]) -> None:
         self.names = check_names(stores)
+        for one, other in itertools.combinations(self.names, 2):
+            if stores[one].own.is_same(stores[other].own):
+                raise InvalidRequest(
+                    f"shards {one!r} and {other!r} are one database, {stores[one].own.name}"
+                )
         self._stores = dict(stores)
         self._checked: set[str] = set()
         self._lock = threading.Lock()
@@ -160,7 +166,7 @@ class Shards:
                 return
             store = self._stores[name]
             with store.own.reading() as work:
-                stored = self._stored(store, work)
+                stored = _stored(store, work)
             if not stored:
                 raise DatabaseNotPrepared(
                     f"shard {name!r}, {store.own.name}, does not know the names of the shards: "
@@ -178,33 +184,61 @@ class Shards:
         """
         store, wanted = self._stores[name], self._wanted(name)
         with store.own.writing(durable=True) as work:
-            stored = self._stored(store, work)
+            stored = _stored(store, work)
             if stored == wanted:
                 return f"it is one of {counted(len(wanted), 'shard')}"
             if stored and not moved:
                 raise self._changed(name, stored)
-            for component in stored:
-                work.run(self._filled(store, _REMOVE), {"component": self._text(store, component)})
+            _remove(store, work, stored)
             for component, version in wanted.items():
-                values = {"component": self._text(store, component), "version": version}
-                work.run(self._filled(store, _ADD), values)
+                values = {"component": store.own.dialect.text(component), "version": version}
+                work.run(_filled(store, _ADD), values)
         return f"noted that it is one of {counted(len(wanted), 'shard')}"
 
-    def _stored(self, store: SqlStore, work: Work) -> dict[str, int]:
-        found = versions(store.own, work, store.schema)
-        return {name: number for name, number in found.items() if name.startswith(PREFIX)}
-
     def _changed(self, name: str, stored: Mapping[str, int]) -> ShardsChanged:
-        names = [one.removeprefix(PREFIX) for one in stored]
-        own = next((one.removeprefix(PREFIX) for one in stored if stored[one]), "?")
-        return ShardsChanged(
-            f"{self._stores[name].own.name} is shard {own!r} of {', '.join(sorted(names))}; here "
-            f"it is shard {name!r} of {', '.join(self.names)}: an id would belong to another "
-            "database"
-        )
+        here = f"shard {name!r} of {', '.join(self.names)}"
+        return _changed(self._stores[name], stored, here)
 
-    def _filled(self, store: SqlStore, statement: str) -> str:
-        return filled(store.own.dialect, statement, store.schema)
 
-    def _text(self, store: SqlStore, value: str) -> str | bytes:
-        return store.own.dialect.text(value)
+def check_alone(store: SqlStore) -> None:
+    """Check that a database is no shard; one that was not prepared is none.
+
+    Raises:
+        ShardsChanged: It is.
+    """
+    with store.own.reading() as work:
+        stored = _stored(store, work)
+    if stored:
+        raise _changed(store, stored, "the only database")
+
+
+def note_alone(store: SqlStore) -> list[str]:
+    """Note that a database is no shard any more; return what was done."""
+    with store.own.writing(durable=True) as work:
+        stored = _stored(store, work)
+        _remove(store, work, stored)
+    return ["noted that it is no shard any more"] if stored else []
+
+
+def _stored(store: SqlStore, work: Work) -> dict[str, int]:
+    found = versions(store.own, work, store.schema)
+    return {name: number for name, number in found.items() if name.startswith(PREFIX)}
+
+
+def _remove(store: SqlStore, work: Work, stored: Iterable[str]) -> None:
+    for component in stored:
+        values = {"component": store.own.dialect.text(component)}
+        work.run(_filled(store, _REMOVE), values)
+
+
+def _changed(store: SqlStore, stored: Mapping[str, int], here: str) -> ShardsChanged:
+    names = [one.removeprefix(PREFIX) for one in stored]
+    own = next((one.removeprefix(PREFIX) for one in stored if stored[one]), "?")
+    return ShardsChanged(
+        f"{store.own.name} is shard {own!r} of {', '.join(sorted(names))}; here it is {here}: an "
+        "id would belong to another database"
+    )
+
+
+def _filled(store: SqlStore, statement: str) -> str:
+    return filled(store.own.dialect, statement, store.schema)

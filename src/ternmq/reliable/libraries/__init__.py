@@ -6,7 +6,9 @@
 ``forks`` (SQLite in forked children), ``extras`` (libraries that are not installed), ``opening``
 (port: transactions in which a function of the application works), ``transactions`` (those of
 SQLAlchemy; Django's are in ``django``), ``standing`` (whether they are still the ones that began),
-``choice`` (which library a database is used through), ``refusals`` (what an error means).
+``choice`` (which library a database is used through), ``refusals`` (what an error means),
+``savepoints`` (those of SQLite that are no part of a transaction).
 
-Invariant: SQLAlchemy is known to ``alchemy`` and ``transactions`` only, Django to ``django``.
+Invariant: SQLAlchemy is known to ``alchemy``, ``transactions`` and ``savepoints`` only, Django to
+``django``.
 """

@@ -24,6 +24,7 @@ from ternmq.reliable.libraries.driver import BEGUN, PATIENCE
 from ternmq.reliable.libraries.extras import installed
 from ternmq.reliable.libraries.forks import still
 from ternmq.reliable.libraries.refusals import is_denied, is_unprepared, reason
+from ternmq.reliable.libraries.savepoints import check_savepoint, watch_savepoints
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -79,8 +80,11 @@ class AlchemyDatabase:
 
     errors: tuple[type[Exception], ...] = (exc.SQLAlchemyError,)
     alone = False
+    making = ""
 
     def __init__(self, database: object, relay: Engine | None = None) -> None:
+        if relay is not None and not isinstance(relay, Engine):
+            raise InvalidRequest(f"relay is an Engine of SQLAlchemy, not {type(relay).__name__}")
         self.url = url_of(database)
         self.dialect: Dialect = dialect_of(self.url.get_backend_name())
         if self.dialect.name == "sqlite" and _in_memory(self.url):
@@ -88,6 +92,8 @@ class AlchemyDatabase:
                 "a database in memory belongs to one connection: what is sent is read through "
                 "another one; give a file"
             )
+        if self.dialect.name == "sqlite":
+            watch_savepoints()
         self.name = _shown(self.url)
         self.application = database if isinstance(database, Engine) else None
         self._made = relay or (database if isinstance(database, Engine) else None)
@@ -192,6 +198,16 @@ class AlchemyDatabase:
         """Return None: SQLAlchemy does not know which transaction a caller is in."""
         return None
 
+    def knows(self, within: object) -> bool:
+        """Return whether a value is a session or a connection."""
+        if isinstance(within, scoped_session | Session | Connection):
+            return True
+        library = sys.modules.get("sqlalchemy.ext.asyncio")
+        return library is not None and isinstance(
+            within,
+            library.async_scoped_session | library.AsyncSession | library.AsyncConnection,
+        )
+
     def attach(self, within: object) -> Attached | None:
         """Return the transaction of a session or connection; None: it is neither.
 
@@ -281,6 +297,7 @@ class AlchemyDatabase:
                 "the connection is in autocommit, so each statement is a transaction: nothing was "
                 "written"
             )
+        check_savepoint(connection)
 
 
 class _Awaited:

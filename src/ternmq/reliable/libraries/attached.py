@@ -57,6 +57,9 @@ class ApplicationDatabase(Database, Protocol):
             OutsideTransaction: It commits each statement.
         """
 
+    def knows(self, within: object) -> bool:
+        """Return whether a value is of a kind that ``attach`` takes; no transaction begins."""
+
     def ambient(self) -> Attached | None:
         """Return the transaction that the caller is in, where the library knows; None: none."""
 

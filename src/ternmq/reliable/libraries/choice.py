@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from ternmq.model.errors import InvalidRequest
 from ternmq.reliable.libraries.alchemy import AlchemyDatabase
 from ternmq.reliable.libraries.attached import ApplicationDatabase
 from ternmq.reliable.libraries.extras import installed
@@ -22,7 +23,12 @@ def database_of(database: object, relay: Engine | None = None) -> ApplicationDat
     Raises:
         InvalidRequest: It is none, or it is in memory.
     """
-    return _django(database) or AlchemyDatabase(database, relay)
+    django = _django(database)
+    if django is None:
+        return AlchemyDatabase(database, relay)
+    if relay is not None:
+        raise InvalidRequest("relay= is for engines of SQLAlchemy: Django makes the connections")
+    return django
 
 
 def transactions_of(database: object) -> Transactions:

@@ -77,9 +77,11 @@ class DjangoDatabase:
     Raises:
         InvalidRequest: There is no such alias, the database is of another kind, or Django is not
             configured.
+        OutsideTransaction: Its connections are not in autocommit.
     """
 
     errors: tuple[type[Exception], ...] = (Error,)
+    making = "run `manage.py migrate`, with ternmq.reliable.django in INSTALLED_APPS"
 
     def __init__(self, using: str = "default") -> None:
         try:
@@ -89,10 +91,14 @@ class DjangoDatabase:
         except ImproperlyConfigured as error:
             said = " ".join(str(error).split())
             raise InvalidRequest(f"Django's settings cannot be used: {said}") from error
+        if not one.settings_dict["AUTOCOMMIT"]:
+            raise OutsideTransaction(
+                f"AUTOCOMMIT of database {using!r} is False, so that no statement would be "
+                "committed: leave it on, and use transaction.atomic()"
+            )
         self.using = using
         self.dialect = dialect_of(one.vendor)
-        place = one.settings_dict.get("HOST") or "localhost"
-        self.name = f"{one.vendor}://{place}/{one.settings_dict['NAME']}"
+        self.name = _shown(one)
         is_in_memory: Callable[[], bool] = getattr(one, "is_in_memory_db", lambda: False)
         self.alone = is_in_memory()
 
@@ -138,6 +144,11 @@ class DjangoDatabase:
                 "this thread is inside transaction.atomic(), and this needs a connection of its "
                 "own: call it outside"
             )
+        if _is_open(connection):
+            raise OutsideTransaction(
+                "this thread commits by hand (set_autocommit(False)), and this needs a connection "
+                "in autocommit: call it after set_autocommit(True)"
+            )
         connection.close_if_unusable_or_obsolete()
         connection.ensure_connection()
         return connection
@@ -182,12 +193,16 @@ class DjangoDatabase:
         """Return what the database said, as one line: no statement, no values."""
         return reason(error)
 
+    def knows(self, within: object) -> bool:
+        """Return whether a value is a connection of Django."""
+        return within is connection or isinstance(within, BaseDatabaseWrapper)
+
     def attach(self, within: object) -> Attached | None:
         """Return the transaction of ``connections[...]``; None: it is something else.
 
         Raises:
             NotThisDatabase: It has another alias.
-            OutsideTransaction: It is outside ``transaction.atomic``.
+            OutsideTransaction: It is outside ``transaction.atomic``, and in autocommit.
         """
         if within is connection:  # a proxy
             within = connections[DEFAULT_DB_ALIAS]
@@ -195,17 +210,19 @@ class DjangoDatabase:
             return None
         if within.alias != self.using:
             raise NotThisDatabase(f"connection {within.alias!r} is not {self.using!r}")
-        if not within.in_atomic_block:
+        if not _is_open(within):
             raise OutsideTransaction("no transaction.atomic() is open: nothing was written")
         return self._attached(within)
 
     def ambient(self) -> Attached | None:
-        """Return the transaction of this thread's ``transaction.atomic``; None: it is outside."""
+        """Return the transaction of this thread; None: each of its statements is one."""
         connection = connections[self.using]
-        return self._attached(connection) if connection.in_atomic_block else None
+        return self._attached(connection) if _is_open(connection) else None
 
     def _attached(self, connection: BaseDatabaseWrapper) -> Attached:
-        told: Callable[[Callable[[], None]], None] = partial(_at_commit, self.using)
+        told: Callable[[Callable[[], None]], None] | None = partial(_at_commit, self.using)
+        if not (connection.in_atomic_block and connection.commit_on_exit):
+            told = None  # the application commits by hand, which Django tells nobody
         return Attached(self.dialect, is_unprepared, Run(connection), at_end=told)
 
 
@@ -297,6 +314,22 @@ class DjangoTransactions:
 
     def leave(self) -> None:
         """Do nothing: in a child, Django's connections are as the application left them."""
+
+
+def _shown(connection: BaseDatabaseWrapper) -> str:
+    """Return a database for texts: a URL without user and password."""
+    settings = connection.settings_dict
+    if connection.vendor == "sqlite":
+        return f"sqlite:///{settings['NAME']}"
+    port = settings.get("PORT")
+    place = f"{settings.get('HOST') or 'localhost'}{f':{port}' if port else ''}"
+    return f"{connection.vendor}://{place}/{settings['NAME']}"
+
+
+def _is_open(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether a connection is in a transaction, or the next statement begins one."""
+    by_hand = connection.connection is not None and not connection.autocommit
+    return connection.in_atomic_block or by_hand
 
 
 def _close_old() -> None:

@@ -30,4 +30,6 @@ def installed(what: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         package = (error.name or str(error)).partition(".")[0]
         wanted = _EXTRAS.get(package.lower(), package)
-        raise InvalidRequest(f"{what} needs {package}: pip install '{wanted}'") from error
+        here = wanted.removeprefix("ternmq")
+        checkout = "" if here == wanted else f" (in a checkout: '.{here}')"
+        raise InvalidRequest(f"{what} needs {package}: pip install '{wanted}'{checkout}") from error

@@ -96,6 +96,7 @@ class Batch:
         check_positive("size", size)
         if id is not None:
             check_size("id", len(check_id("id", id).encode()), _MOST_NAME_BYTES)
+        client.stores.check(within)
         arguments = passed_on("batch", SessionOptions, options, within)
         name = secrets.token_hex(12) if id is None else id
         made = Made(topic, name, size, arguments)

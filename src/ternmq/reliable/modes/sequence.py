@@ -223,6 +223,7 @@ def sequence(
     check_ordered(topic)
     if id is not None:
         check_size("id", len(check_id("id", id).encode()), MOST_NAME_BYTES)
+    client.stores.check(within)
     session = secrets.token_hex(12) if id is None else id
     if isinstance(client, ternmq.sync.Client):
         return BlockingSequenceBlock(client, topic, session, within)

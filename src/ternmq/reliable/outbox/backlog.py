@@ -73,6 +73,7 @@ _FIRST_WAIT_S: Final = 0.5
 _LONGEST_WAIT_S: Final = 30.0
 _FIRST_REFUSED_S: Final = 1.0
 _LONGEST_REFUSED_S: Final = 60.0
+_MOST_DOUBLINGS: Final = 6
 _BROKER: Final = (CannotConnect, ConnectionLost, Unauthenticated, ClientClosed, ProtocolError)
 """The broker is away, or accepts nobody: it is no matter of the topic."""
 _PASSING: Final = (SendTimeout, OutcomeUnknown, BufferFull, StrictNeedsReplica)
@@ -179,7 +180,8 @@ class Backlog:
     """Decides for the rows of one database. Not thread-safe.
 
     Args:
-        attempts: How often a row is refused before it has failed.
+        attempts: How often a row is refused before it has failed; refusals by other processes
+            count, since they are in the row.
         chance: For the jitter of waits.
     """
 
@@ -193,8 +195,6 @@ class Backlog:
         """Topics of which rows are held because of the topic."""
         self._left: set[Key] = set()
         """Keys of which a row of the present page was not sent or stored: those behind it wait."""
-        self._refusals: dict[int, int] = {}
-        """Number of a row -> how often it was refused here."""
 
     def take_over(self, keys: Sequence[tuple[str, str, int]]) -> None:
         """Begin with the keys that are blocked in the table: topic, key, number of the first row.
@@ -204,7 +204,6 @@ class Backlog:
         """
         self._topics = {}
         self._held = set()
-        self._refusals = {}
         self._keys = {(topic, key): seq for topic, key, seq in keys}
 
     def plan(self, rows: Sequence[Row], now_s: float) -> Plan:
@@ -252,24 +251,22 @@ class Backlog:
             if self._keys.get(key) == row.seq:
                 del self._keys[key]
             self._topics.pop(row.topic, None)
-            self._refusals.pop(row.seq, None)
             return Change(row, Fate.SENT, frees=bool(row.ordering_key) and row.tries > 0)
         self._left.add(key)
         error = _text(outcome)
-        tries = row.tries + 1
         if is_of_the_broker(outcome):
-            return Change(row, Fate.AWAY, tries, error=error)
+            return Change(row, Fate.AWAY, row.tries, error=error)
         if _may_pass(outcome):
             self._wait(row.topic, now_s)
-            return Change(row, Fate.LATER, tries, error=error)
-        refusals = self._refusals[row.seq] = self._refusals.get(row.seq, 0) + 1
-        failed = isinstance(outcome, _FINAL) or refusals >= self._attempts
+            return Change(row, Fate.LATER, row.tries, error=error)
+        tries = row.tries + 1  # those of all processes that sent it
+        failed = isinstance(outcome, _FINAL) or tries >= self._attempts
         if row.ordering_key:
             self._keys[key] = min(row.seq, self._keys.get(key, row.seq))
         if failed:
-            del self._refusals[row.seq]
             return Change(row, Fate.FAILED, tries, error=error)
-        wait_s = min(_LONGEST_REFUSED_S, _FIRST_REFUSED_S * 2 ** (refusals - 1))
+        doublings = min(tries - 1, _MOST_DOUBLINGS)
+        wait_s = min(_LONGEST_REFUSED_S, _FIRST_REFUSED_S * 2**doublings)
         return Change(row, Fate.REFUSED, tries, wait_s, error)
 
     def is_waiting(self, row: Row, now_s: float) -> bool:

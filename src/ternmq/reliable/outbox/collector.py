@@ -38,7 +38,7 @@ _COUNTERS: Final[Sequence[tuple[str, str, Callable[[OutboxStats], float]]]] = (
     ("duplicates", "Sent rows that the broker had stored before.", lambda one: one.duplicates),
     ("refused", "Refusals of the broker.", lambda one: one.refused),
     ("failed", "Rows that have failed: they are not tried again.", lambda one: one.failed),
-    ("unseen", "Rows whose commit this process could not see: the compensator sends them.",
+    ("unseen", "Rows whose commit this process was not told of: the compensator sends them.",
      lambda one: one.unseen),
     ("scans", "Looks of the compensator for rows.", lambda one: one.scans),
 )  # fmt: skip

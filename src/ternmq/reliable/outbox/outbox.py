@@ -73,7 +73,9 @@ class Outbox:
             too little.
 
     Raises:
-        InvalidRequest: A value is not valid, or the database is in memory.
+        InvalidRequest: A value is not valid, the database is in memory, or the client has an
+            outbox on it already.
+        ClientClosed: The client is closed.
     """
 
     def __init__(
@@ -94,7 +96,10 @@ class Outbox:
         if not isinstance(given, AwaitedClient | Client):
             kind = type(given).__name__
             raise InvalidRequest(f"an outbox needs a client of ternmq.connect(), not {kind}")
-        if isinstance(require, str):
+        if client.closed:
+            raise ClientClosed("the client of the outbox is closed")
+        given = require
+        if isinstance(given, str) or not isinstance(given, Iterable):
             raise InvalidRequest("require is a list of topics, such as ['payments.*']")
         check_positive("attempts", attempts)
         self._client = client
@@ -114,6 +119,7 @@ class Outbox:
         self._pid = 0
         self._locks: dict[int, threading.Lock] = {}
         self._closed = False
+        self._check_only_one(schema)
         client.stores.add(self)
         watch(self)
 
@@ -136,6 +142,17 @@ class Outbox:
         if not isinstance(client, Client):
             raise InvalidRequest("Django's transactions block: give a client of ternmq.sync")
         return cls(client, django_database(using), **options)
+
+    def _check_only_one(self, schema: str) -> None:
+        """Check that the client has no outbox on the same tables: each would ignore the other."""
+        for one in self._client.stores:
+            if not isinstance(one, Outbox) or one.schema != schema:
+                continue
+            if one.database.is_same(self._database):
+                raise InvalidRequest(
+                    f"this client has an outbox on {self._database.name} already: use that one, or "
+                    "close it before you make another"
+                )
 
     def __repr__(self) -> str:
         return f"<Outbox at {self._database.name}>"
@@ -361,6 +378,12 @@ class Outbox:
             attached = block.told(attached)
         return self._attached_place(attached)
 
+    def knows(self, within: object) -> bool:
+        """Return whether a value is of a kind that takes messages; see ``Store``."""
+        if isinstance(within, Transaction):
+            return within.outbox is self
+        return within is self or self._database.knows(within) or bare.is_known(within)
+
     def current(self) -> Place | None:
         """Return the transaction in which the caller is, of Django; see ``Store``."""
         ambient = self._database.ambient()
@@ -412,9 +435,7 @@ class Outbox:
         return self._database.attach(within) or bare.attach(self._database, within)
 
     def _attached_place(self, attached: Attached) -> Place:
-        return AttachedPlace(
-            attached, self._database.name, self._table, self._new_id, self._steps, self
-        )
+        return AttachedPlace(attached, self._database, self._table, self._new_id, self._steps, self)
 
     @property
     def steps(self) -> Steps:

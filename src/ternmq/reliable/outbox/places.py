@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ternmq.client.content.message import Receipt
 from ternmq.client.producer.outgoing import Outgoing
-from ternmq.model.errors import DatabaseNotPrepared
+from ternmq.model.errors import DatabaseNotPrepared, hinted
 from ternmq.reliable.database.port import AwaitedWork, Values, Work
 from ternmq.reliable.libraries.attached import ApplicationDatabase, AtEnd, Attached
 from ternmq.reliable.outbox.rows import Ref, receipt_of, values_of
@@ -107,7 +107,7 @@ class AttachedPlace:
     def __init__(
         self,
         attached: Attached,
-        database: str,
+        database: ApplicationDatabase,
         table: Table,
         new_id: NewId,
         steps: Steps,
@@ -151,12 +151,12 @@ class AttachedPlace:
             raise unprepared(self._database) from error
 
 
-def unprepared(name: str) -> DatabaseNotPrepared:
+def unprepared(database: ApplicationDatabase) -> DatabaseNotPrepared:
     """Return the error for a database without the tables of this version."""
-    return DatabaseNotPrepared(
-        f"{name} lacks the tables of the outbox, or has those of another version: nothing was "
-        "written"
+    error = DatabaseNotPrepared(
+        f"{database.name} lacks the tables of the outbox, or a column of them: nothing was written"
     )
+    return hinted(error, database.making or error.hint)
 
 
 class OwnPlace:
@@ -189,7 +189,7 @@ class OwnPlace:
                 receipts = self._writing.write(work, topic, messages)
         except Exception as error:
             if self._database.is_unprepared(error):
-                raise unprepared(self._database.name) from error
+                raise unprepared(self._database) from error
             raise
         finally:
             for call in self._ended:

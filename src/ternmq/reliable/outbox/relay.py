@@ -59,7 +59,7 @@ class OwnRows:
             self._backlog.answered(row, outcome, now)
             for row, outcome in zip(rows, outcomes, strict=True)
         ]
-        count(sending.stats, outcomes, resent=False)
+        count(sending.stats, outcomes, changes, resent=False)
         sending.note(changes)
 
 
@@ -209,7 +209,7 @@ class Compensator:
         for row in rows:
             row.body = None  # the rows of a page stay in memory until its end
         self._answered.add(changes, now)
-        return count(sending.stats, outcomes, resent=True) > 0
+        return count(sending.stats, outcomes, changes, resent=True) > 0
 
     def _meanwhile(self) -> None:
         """Renew the lease, and delete rows that are stored, while others are not answered yet."""

@@ -40,9 +40,9 @@ class Row:
 
     Attributes:
         seq: Its number: in the order of the INSERTs.
-        state: As in ``tables``.
+        state: 0: it is to be sent; 1: held behind a row that was refused; 2: failed; 3: sent.
         by_writer: The process that wrote it sends it first.
-        tries: How often it was refused.
+        tries: How often the broker refused it.
         written_ms: When it was written.
         next_ms: It is not sent before.
         id: Application id of the message.

@@ -230,20 +230,37 @@ class Sending:
             return [row for row in rows if self.table.read_body(work, row)]
 
 
-def count(stats: OutboxStats, outcomes: Sequence[Receipt | Exception], *, resent: bool) -> int:
-    """Count outcomes; return how many messages are stored."""
+def count(
+    stats: OutboxStats,
+    outcomes: Sequence[Receipt | Exception],
+    changes: Sequence[Change],
+    *,
+    resent: bool,
+) -> int:
+    """Count outcomes, and log those that are tried again; return how many messages are stored.
+
+    Args:
+        stats: Count.
+        outcomes: Of the rows that were sent.
+        changes: What becomes of each. Rows that have failed are logged when that is written down.
+        resent: The compensator sent them.
+    """
     receipts = [one for one in outcomes if isinstance(one, Receipt)]
     stats.duplicates += sum([one.duplicate for one in receipts])
     if resent:
         stats.resent += len(receipts)
     else:
         stats.sent += len(receipts)
-    errors = [one for one in outcomes if not isinstance(one, Receipt)]
-    if errors:
-        left = counted(len(errors), "message")
-        away = is_of_the_broker(errors[0])
+    again = [
+        outcome
+        for outcome, change in zip(outcomes, changes, strict=True)
+        if not isinstance(outcome, Receipt) and change.fate is not Fate.FAILED
+    ]
+    if again:
+        away = is_of_the_broker(again[0])
         log.warning(
-            "%s not sent from the outbox, will be tried again: %s%s", left,
-            "" if away else f"{type(errors[0]).__name__}: ", errors[0],
+            "%s not sent from the outbox, will be tried again: %s%s",
+            counted(len(again), "message"), "" if away else f"{type(again[0]).__name__}: ",
+            again[0],
         )  # fmt: skip
     return len(receipts)

@@ -16,7 +16,8 @@ class OutboxStats:
         duplicates: Of both, those that the broker had stored before.
         refused: Refusals of the broker.
         failed: Rows that are tried no more.
-        unseen: Rows whose commit nobody told, or told before they could be read.
+        unseen: Rows whose commit the outbox was not told of (of a bare connection, without
+            ``committed()``), or too early to read them: the compensator sends them.
         leader: This process has the lease of the compensator.
         epoch: How often the lease changed its holder, as far as this process knows.
         scans: Looks of its compensator for rows.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import threading
 from collections.abc import Callable
@@ -11,8 +12,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from ternmq.client.content.validation import length_of, text
+from ternmq.client.handler.unawaited import makes_coroutines
 from ternmq.client.process.forking import watch
-from ternmq.model.errors import InvalidRequest
+from ternmq.model.errors import InvalidHandler, InvalidRequest
 from ternmq.reliable.database.lease import LEASE_S, steady_s
 from ternmq.reliable.database.trouble import Trouble
 from ternmq.reliable.libraries.alchemy import AlchemyDatabase
@@ -141,7 +143,7 @@ class Task:
         keeper.start()
         began = steady_s()
         try:
-            self._function()
+            _check_returned(self.name, self._function())
         except (Exception, SystemExit):  # the thread goes on, for the next tick
             log.exception("task %r failed; it runs again at the next tick", self.name)
         else:
@@ -192,6 +194,8 @@ def every(
 
     Raises:
         InvalidRequest: A value is not valid, or the database is in memory.
+        InvalidHandler: By the decorator: the function is an ``async def`` or a generator, which a
+            thread cannot run, or has a parameter without a default.
     """
     if not 1 <= len(text("name", name).encode()) <= MAX_NAME:
         raise InvalidRequest(f"the name of a task has 1 to {MAX_NAME} bytes")
@@ -205,7 +209,47 @@ def every(
     def decorate(function: Callable[[], object]) -> Task:
         if not callable(function):
             raise InvalidRequest(f"a task is a function, not {type(function).__name__}")
+        _check(name, function)
         where = AlchemyDatabase(database, relay)
         return Task(function, where, name, seconds=period, schema=schema, lease=lease_s)
 
     return decorate
+
+
+def _check(name: str, function: Callable[..., object]) -> None:
+    """Check that a thread can call a function.
+
+    Raises:
+        InvalidHandler: It cannot.
+    """
+    called = getattr(function, "__call__", function)  # noqa: B004 - of an instance
+    both = (function, called)
+    if any(makes_coroutines(one) for one in both):
+        raise InvalidHandler(
+            f"task {name!r} is an `async def`, and runs in a thread, without a loop: make it a "
+            "`def`, which may call asyncio.run(...)"
+        )
+    if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in both):
+        raise InvalidHandler(f"task {name!r} is a generator (it has a `yield`): nothing would run")
+    try:
+        inspect.signature(function).bind()
+    except TypeError as error:
+        raise InvalidHandler(
+            f"task {name!r} is called without arguments: {error}; give its parameters defaults"
+        ) from error
+    except ValueError:  # of some functions in C, Python does not know the parameters
+        return
+
+
+def _check_returned(name: str, returned: object) -> None:
+    """Check that a function has run.
+
+    Raises:
+        InvalidHandler: It has returned a coroutine, which nobody awaits.
+    """
+    if inspect.iscoroutine(returned):
+        returned.close()
+        raise InvalidHandler(
+            f"task {name!r} has returned a coroutine, which did not run: let the function call "
+            "asyncio.run(...)"
+        )

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from ternmq import reliable
-from ternmq.reliable.database.tables import VERSIONS
+from ternmq.reliable.database.dialect import Name
+from ternmq.reliable.database.tables import TABLES, VERSIONS, columns
+from ternmq.reliable.outbox.rows import COLUMNS
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "reliable"
 DIALECTS = ("postgresql", "mysql", "sqlite")
@@ -48,6 +50,16 @@ def test_the_statements_are_those_of_the_golden_file(component: str, dialect: st
 def test_there_is_a_golden_file_of_each_version(component: str, dialect: str) -> None:
     versions = range(1, VERSIONS[component] + 1)
     assert [one for one in versions if not golden(component, dialect, one).exists()] == []
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_columns_of_the_tables_are_read_from_the_statements(dialect: Name) -> None:
+    found = columns(dialect)
+    assert found == columns()
+    assert set(found) == set(TABLES)
+    assert found["schema"] == ("component", "version")
+    assert set(found["outbox"]) == {*COLUMNS, "body"}
+    assert found["lease"] == ("name", "epoch", "holder", "until_ms", "tick")
 
 
 if __name__ == "__main__":

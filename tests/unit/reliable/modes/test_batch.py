@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any, assert_type
 
 import pytest
@@ -134,6 +135,8 @@ async def test_sessions_have_names_of_their_own_that_are_their_ids() -> None:
 
 async def test_what_is_given_for_the_messages_is_passed_on_and_within_only_if_given() -> None:
     client, session = Async(), object()
+    known = SimpleNamespace(knows=lambda within: within is session)
+    client.stores.add(known)
     async with batch(client, "orders", id="import-7") as holder:
         await holder.add(1)
     async with batch(

@@ -98,8 +98,23 @@ def test_what_no_time_mends_fails_at_once(error) -> None:
 
 def test_tries_without_an_answer_do_not_count_as_refusals() -> None:
     it = backlog()
-    assert it.answered(row(1, tries=20), ternmq.SendTimeout("?"), 0).fate is Fate.LATER
-    assert it.answered(row(1, tries=21), ternmq.Forbidden("no right"), 9).fate is Fate.REFUSED
+    later = it.answered(row(1, tries=1), ternmq.SendTimeout("?"), 0)
+    assert (later.fate, later.tries) == (Fate.LATER, 1)
+    away = it.answered(row(1, tries=1), ternmq.CannotConnect("away"), 9)
+    assert (away.fate, away.tries) == (Fate.AWAY, 1)
+    refused = it.answered(row(1, tries=1), ternmq.Forbidden("no right"), 9)
+    assert (refused.fate, refused.tries) == (Fate.REFUSED, 2)
+
+
+def test_refusals_by_other_processes_count() -> None:
+    """That of the process that wrote the row, or of the compensator before."""
+    change = backlog().answered(row(1, tries=4), ternmq.Forbidden("no right"), 0)
+    assert (change.fate, change.tries) == (Fate.FAILED, 5)
+
+
+def test_any_number_of_attempts_has_a_wait() -> None:
+    it = Backlog(attempts=10_000)
+    assert it.answered(row(1, tries=5_000), ternmq.Forbidden("no"), 0).wait_s == 60.0
 
 
 @pytest.mark.parametrize(

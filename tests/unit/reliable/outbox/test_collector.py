@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from ternmq import reliable
 from ternmq.reliable.libraries.alchemy import AlchemyDatabase
 from ternmq.reliable.outbox import collector as module
 from ternmq.reliable.outbox.stats import OutboxStats
@@ -46,7 +45,7 @@ def fake(database) -> Fake:
 @pytest.fixture
 def registry(fake) -> CollectorRegistry:
     made = CollectorRegistry()
-    made.register(reliable.collector(fake))
+    made.register(module.OutboxCollector([fake]))
     return made
 
 
