@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from ternmq.model.errors import DatabaseNotPrepared, InvalidRequest, hinted
 from ternmq.model.words import counted, lasting
@@ -62,8 +62,14 @@ _RIGHTS: Final = {
 }
 """What an application does with each table. The statements change nothing in the end, and wait for
 no row of the outbox that is locked."""
-_USED: Final = {"outbox": ("outbox", "lease"), "inbox": ("inbox", "lease")}
-"""What a database is wanted for -> tables that ``verify`` looks at."""
+Purpose = Literal["outbox", "inbox", "sequences"]
+"""What a database is wanted for."""
+_USED: Final[dict[Purpose, tuple[str, ...]]] = {
+    "outbox": ("outbox", "lease"),
+    "inbox": ("inbox", "lease"),
+    "sequences": ("sequence", "sequence_item"),
+}
+"""Tables that ``verify`` looks at."""
 _PROBE: Final = "prepare"
 _KEY: Final = 0x7465_726E_6D71
 """Of the advisory lock of PostgreSQL: "ternmq"."""
@@ -252,14 +258,14 @@ def versions(database: Database, work: Work, schema: str = "") -> dict[str, int]
     return {dialect.text_of(name): int(version) for name, version in found.rows}
 
 
-def verify(database: Database, schema: str = "", what: str = "outbox") -> None:
+def verify(database: Database, schema: str = "", what: Purpose = "outbox") -> None:
     """Check that the tables have the versions that this TernMQ works with, and all columns.
 
     Args:
         database: Where they are.
         schema: Their schema.
-        what: What they are wanted for: ``outbox`` or ``inbox``. The others are not looked at: the
-            account may have no right to read them.
+        what: What they are wanted for. The others are not looked at: the account may have no right
+            to read them.
 
     Raises:
         DatabaseNotPrepared: They have not.
