@@ -122,21 +122,22 @@ def run(
     if verbose:  # not of SQLAlchemy: its log has the bodies of messages
         log.setLevel(logging.DEBUG)
     with installed():
+        from ternmq.reliable.libraries.alchemy import AlchemyDatabase
         from ternmq.reliable.outbox.outbox import Outbox
     from ternmq.sync.client import Client
 
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(Stop().signals())
         client = stack.enter_context(contextlib.closing(Client(options)))
+        names = [AlchemyDatabase(url).name for url in urls]
+        for name in names:
+            if names.count(name) > 1:
+                raise click.UsageError(f"{name} is named twice", context)
         outboxes = [
             Outbox(client, url, schema=schema, attempts=attempts, resend_after=resend_after,
                    keep_sent=keep_sent)
             for url in urls
         ]  # fmt: skip
-        names = [one.database.name for one in outboxes]
-        for name in names:
-            if names.count(name) > 1:
-                raise click.UsageError(f"{name} is named twice", context)
         log.info("ternmq %s, outbox of %s, process %d", __version__, ", ".join(names), os.getpid())
         for one in outboxes:
             _check_database(one)

@@ -41,6 +41,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ternmq.client.content.message import Receipt
+from ternmq.model import errors
 from ternmq.model.errors import (
     BufferFull,
     CannotConnect,
@@ -105,7 +106,7 @@ class Change:
     """What is noted of a row.
 
     Attributes:
-        tries: How often it was refused.
+        tries: How often it was sent in vain.
         wait_s: How long it waits.
         error: Why.
         frees: It is stored, and rows of its key may be held behind it: they are released.
@@ -180,8 +181,8 @@ class Backlog:
     """Decides for the rows of one database. Not thread-safe.
 
     Args:
-        attempts: How often a row is refused before it has failed; refusals by other processes
-            count, since they are in the row.
+        attempts: How often a row is refused before it has failed. Refusals that another process
+            has written into the row count.
         chance: For the jitter of waits.
     """
 
@@ -195,6 +196,8 @@ class Backlog:
         """Topics of which rows are held because of the topic."""
         self._left: set[Key] = set()
         """Keys of which a row of the present page was not sent or stored: those behind it wait."""
+        self._refusals: dict[int, int] = {}
+        """Number of a row -> how often it was refused, here and before."""
 
     def take_over(self, keys: Sequence[tuple[str, str, int]]) -> None:
         """Begin with the keys that are blocked in the table: topic, key, number of the first row.
@@ -204,6 +207,7 @@ class Backlog:
         """
         self._topics = {}
         self._held = set()
+        self._refusals = {}
         self._keys = {(topic, key): seq for topic, key, seq in keys}
 
     def plan(self, rows: Sequence[Row], now_s: float) -> Plan:
@@ -251,21 +255,25 @@ class Backlog:
             if self._keys.get(key) == row.seq:
                 del self._keys[key]
             self._topics.pop(row.topic, None)
+            self._refusals.pop(row.seq, None)
             return Change(row, Fate.SENT, frees=bool(row.ordering_key) and row.tries > 0)
         self._left.add(key)
         error = _text(outcome)
+        tries = row.tries + 1
         if is_of_the_broker(outcome):
-            return Change(row, Fate.AWAY, row.tries, error=error)
+            return Change(row, Fate.AWAY, tries, error=error)
         if _may_pass(outcome):
             self._wait(row.topic, now_s)
-            return Change(row, Fate.LATER, row.tries, error=error)
-        tries = row.tries + 1  # those of all processes that sent it
-        failed = isinstance(outcome, _FINAL) or tries >= self._attempts
+            return Change(row, Fate.LATER, tries, error=error)
+        refusals = self._refusals.get(row.seq, _refusals_before(row)) + 1
+        self._refusals[row.seq] = refusals
+        failed = isinstance(outcome, _FINAL) or refusals >= self._attempts
         if row.ordering_key:
             self._keys[key] = min(row.seq, self._keys.get(key, row.seq))
         if failed:
+            del self._refusals[row.seq]
             return Change(row, Fate.FAILED, tries, error=error)
-        doublings = min(tries - 1, _MOST_DOUBLINGS)
+        doublings = min(refusals - 1, _MOST_DOUBLINGS)
         wait_s = min(_LONGEST_REFUSED_S, _FIRST_REFUSED_S * 2**doublings)
         return Change(row, Fate.REFUSED, tries, wait_s, error)
 
@@ -318,10 +326,27 @@ def is_of_the_broker(error: Exception) -> bool:
 
 def _may_pass(error: Exception) -> bool:
     """Return whether time may mend an error, or it is not known whether the message is stored."""
-    if isinstance(error, TopicNotDurable):
+    return _passes(type(error))
+
+
+def _passes(kind: type[Exception]) -> bool:
+    if issubclass(kind, TopicNotDurable):
         return False
-    return isinstance(error, _PASSING) or (isinstance(error, TernMQError) and error.retriable)
+    return issubclass(kind, _PASSING) or (issubclass(kind, TernMQError) and kind.retriable)
 
 
 def _text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:_ERROR_TEXT]
+
+
+def _refusals_before(row: Row) -> int:
+    """Return how often other processes had a row refused, at most.
+
+    The row has one count for all tries. It counts refusals if the last one was a refusal: where
+    answers were lost before it, a compensator that takes over gives up earlier.
+    """
+    name = (row.error or "").partition(":")[0]
+    kind = getattr(errors, name, None)
+    if not isinstance(kind, type) or not issubclass(kind, TernMQError):
+        return 0
+    return 0 if issubclass(kind, _BROKER) or _passes(kind) else row.tries

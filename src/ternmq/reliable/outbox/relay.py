@@ -59,6 +59,7 @@ class OwnRows:
             self._backlog.answered(row, outcome, now)
             for row, outcome in zip(rows, outcomes, strict=True)
         ]
+        self._backlog.take_over(())  # a row is tried here once
         count(sending.stats, outcomes, changes, resent=False)
         sending.note(changes)
 

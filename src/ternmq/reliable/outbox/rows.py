@@ -42,7 +42,7 @@ class Row:
         seq: Its number: in the order of the INSERTs.
         state: 0: it is to be sent; 1: held behind a row that was refused; 2: failed; 3: sent.
         by_writer: The process that wrote it sends it first.
-        tries: How often the broker refused it.
+        tries: How often it was sent in vain, refusals and lost answers.
         written_ms: When it was written.
         next_ms: It is not sent before.
         id: Application id of the message.

@@ -17,10 +17,12 @@ from ternmq.reliable.outbox.rows import Row
 STORED = ternmq.Receipt("orders", 0, 1, True, False, 1, 1)
 
 
-def row(seq: int, key: str = "", topic: str = "orders", tries: int = 0) -> Row:
+def row(
+    seq: int, key: str = "", topic: str = "orders", tries: int = 0, error: str | None = None
+) -> Row:
     return Row(
         seq, 0, not key, tries, 0, 0, f"id-{seq}", topic, None, "", key, "", "", {}, 0, None, None,
-        1, None, b"",
+        1, error, b"",
     )  # fmt: skip
 
 
@@ -98,23 +100,46 @@ def test_what_no_time_mends_fails_at_once(error) -> None:
 
 def test_tries_without_an_answer_do_not_count_as_refusals() -> None:
     it = backlog()
-    later = it.answered(row(1, tries=1), ternmq.SendTimeout("?"), 0)
-    assert (later.fate, later.tries) == (Fate.LATER, 1)
-    away = it.answered(row(1, tries=1), ternmq.CannotConnect("away"), 9)
-    assert (away.fate, away.tries) == (Fate.AWAY, 1)
-    refused = it.answered(row(1, tries=1), ternmq.Forbidden("no right"), 9)
-    assert (refused.fate, refused.tries) == (Fate.REFUSED, 2)
+    later = it.answered(row(1, tries=20), ternmq.SendTimeout("?"), 0)
+    assert (later.fate, later.tries) == (Fate.LATER, 21)
+    lost = row(1, tries=21, error=later.error)
+    assert it.answered(lost, ternmq.Forbidden("no right"), 9).fate is Fate.REFUSED
 
 
-def test_refusals_by_other_processes_count() -> None:
+@pytest.mark.parametrize(
+    ("error", "tries", "fate"),
+    [
+        ("Forbidden: no right", 4, Fate.FAILED),
+        ("Forbidden: no right", 3, Fate.REFUSED),
+        ("TopicNotDurable: it is fast", 4, Fate.FAILED),
+        ("SendTimeout: no answer", 4, Fate.REFUSED),
+        ("CannotConnect: no broker", 4, Fate.REFUSED),
+        ("Busy: later", 4, Fate.REFUSED),
+        ("ValueError: of a codec", 4, Fate.REFUSED),
+        (None, 0, Fate.REFUSED),
+    ],
+)
+def test_refusals_by_other_processes_count(error, tries, fate) -> None:
     """That of the process that wrote the row, or of the compensator before."""
-    change = backlog().answered(row(1, tries=4), ternmq.Forbidden("no right"), 0)
-    assert (change.fate, change.tries) == (Fate.FAILED, 5)
+    change = backlog().answered(row(1, tries=tries, error=error), ternmq.Forbidden("no right"), 0)
+    assert (change.fate, change.tries) == (fate, tries + 1)
+
+
+def test_refusals_are_remembered_over_a_lost_answer() -> None:
+    it = backlog()
+    for tries in range(4):
+        it.answered(row(1, tries=tries, error="Forbidden: no"), ternmq.Forbidden("no"), 0)
+    it.answered(row(1, tries=4, error="Forbidden: no"), ternmq.SendTimeout("?"), 0)
+    last = it.answered(row(1, tries=5, error="SendTimeout: ?"), ternmq.Forbidden("no"), 9)
+    assert last.fate is Fate.FAILED
 
 
 def test_any_number_of_attempts_has_a_wait() -> None:
     it = Backlog(attempts=10_000)
-    assert it.answered(row(1, tries=5_000), ternmq.Forbidden("no"), 0).wait_s == 60.0
+    assert (
+        it.answered(row(1, tries=5_000, error="Forbidden: no"), ternmq.Forbidden("no"), 0).wait_s
+        == 60.0
+    )
 
 
 @pytest.mark.parametrize(
