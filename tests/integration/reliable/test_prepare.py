@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from ternmq.model.errors import DatabaseNotPrepared, InvalidRequest
 from ternmq.reliable.database import prepare as module
 from ternmq.reliable.database import tables
-from ternmq.reliable.database.prepare import Prepared, check, prepare, verify
+from ternmq.reliable.database.prepare import Prepared, Purpose, check, prepare, verify
 from ternmq.reliable.libraries.alchemy import AlchemyDatabase
 from tests.databases import Servers, run
 from tests.unit.reliable.database.test_ddl import golden
@@ -230,7 +230,12 @@ def test_columns_that_are_missing_are_named(database: str, table: str) -> None:
         prepared(database)
     assert "ternmq outbox prepare --sql" in at.value.hint
     with opened(database) as one:
-        for what, used in {"outbox": ("outbox", "lease"), "inbox": ("inbox", "lease")}.items():
+        wanted: dict[Purpose, tuple[str, ...]] = {
+            "outbox": ("outbox", "lease"),
+            "inbox": ("inbox", "lease"),
+            "sequences": ("sequence", "sequence_item"),
+        }
+        for what, used in wanted.items():
             if table in used:
                 with pytest.raises(DatabaseNotPrepared, match=said):
                     verify(one, what=what)
