@@ -33,6 +33,8 @@ from ternmq.wire.bodies import LastFailure
 from ternmq.wire.commands import Command
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_KNOWN_S: Final = 30.0
+"""Seconds for which the settings of a group, its lease above all, are taken as known."""
 _PATIENCE_S: Final = 5.0
 """Seconds beyond the wait of a pull until its answer must be there."""
 
@@ -69,7 +71,8 @@ class Detached:
     def __init__(self, session: Session, codecs: Codecs) -> None:
         self._session = session
         self._codecs = codecs
-        self._joined: dict[tuple[str, str], SubscriptionSpec] = {}
+        self._joined: dict[tuple[str, str], tuple[SubscriptionSpec, float]] = {}
+        """The settings of groups, and until when they are taken as known."""
 
     async def pull(
         self, topic: str, group: str, most: int, wait: float, lease: float | None = None
@@ -101,12 +104,14 @@ class Detached:
             return await self._pull(topic, group, most, wait, lease)
 
     async def _join(self, topic: str, group: str) -> SubscriptionSpec:
-        spec = self._joined.get((topic, group))
-        if spec is None:
+        """Return the settings of a group; it is asked again after ``_KNOWN_S``."""
+        now = self._session.bind().time()
+        spec, until = self._joined.get((topic, group), (None, 0.0))
+        if spec is None or now >= until:
             asked = Source(topic, group).join()
             joined = await self._session.control(Command.GROUP_JOIN, asked, control.GroupJoined)
             spec = joined.spec
-            self._joined[topic, group] = spec
+            self._joined[topic, group] = spec, now + _KNOWN_S
         return spec
 
     async def _pull(
