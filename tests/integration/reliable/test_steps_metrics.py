@@ -11,6 +11,7 @@ from ternmq import reliable
 from ternmq.reliable import Outbox, SequenceStep
 from ternmq.reliable.steps import collector as module
 from ternmq.reliable.steps.course import State
+from tests.black_box.process import wait_until
 from tests.integration.reliable.test_steps import engine, make, quick, send, wait_for
 
 __all__ = ["engine", "make", "quick"]
@@ -76,7 +77,8 @@ def test_sessions_and_their_steps_are_counted(real, make, engine, always, quick)
 
 def test_sessions_that_stopped_and_messages_that_are_rejected(real, make, engine, always) -> None:
     steps = make(step, on_failure="stop")
-    outbox = Outbox(steps._client, engine)
+    wait_until(lambda: steps._own is not None, "it has made an outbox for itself")
+    outbox = Outbox(steps._client, engine)  # of the application, beside it
     registry = CollectorRegistry()
     registry.register(reliable.collector(outbox, steps))
     send(real.url, 1, 1, b"bad")

@@ -12,7 +12,7 @@ from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from ternmq.client.client import Client as AwaitedClient
 from ternmq.client.content.validation import check_positive, flag, length_of, seconds_of, text
@@ -77,6 +77,9 @@ class Outbox:
             outbox on it already.
         ClientClosed: The client is closed.
     """
+
+    is_of_steps: ClassVar[bool] = False
+    """Whether ``Steps`` has made it, for its own rows: the application may make one beside it."""
 
     def __init__(
         self,
@@ -144,9 +147,9 @@ class Outbox:
         return cls(client, django_database(using), **options)
 
     def _check_only_one(self, schema: str) -> None:
-        """Check that the client has no outbox on the same tables: each would ignore the other."""
+        """Check that the application has made no outbox of the client on the same tables."""
         for one in self._client.stores:
-            if not isinstance(one, Outbox) or one.schema != schema:
+            if not isinstance(one, Outbox) or one.is_of_steps or one.schema != schema:
                 continue
             if one.database.is_same(self._database):
                 raise InvalidRequest(

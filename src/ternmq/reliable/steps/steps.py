@@ -470,7 +470,7 @@ class Steps:
             same = self._database.is_same(one.database)
             if same and one.client is self._client and not one.closed:
                 return one
-        self._own = Outbox(self._client, self._given, schema=self._schema, relay=self._relay)
+        self._own = _OwnOutbox(self._client, self._given, schema=self._schema, relay=self._relay)
         return self._own
 
     def _look(self) -> None:
@@ -522,6 +522,12 @@ def _wake_up_of(delivery: Delivery | BlockingDelivery) -> WakeUp:
         )  # fmt: skip
     except InvalidRequest as error:
         raise Reject(error.args[0]) from error
+
+
+class _OwnOutbox(Outbox):
+    """The outbox of ``Steps``, where the client has none on the database."""
+
+    is_of_steps = True
 
 
 def _ms(what: str, seconds: float) -> int:
