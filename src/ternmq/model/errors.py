@@ -904,7 +904,8 @@ def table() -> dict[int, type[TernMQError]]:
     left: list[type[TernMQError]] = [TernMQError]
     while left:
         kind = left.pop()
-        found[kind.code] = kind
+        if "code" in vars(kind):  # else it is told as the error that it is a kind of
+            found[kind.code] = kind
         left += kind.__subclasses__()
     return dict(sorted(found.items()))
 

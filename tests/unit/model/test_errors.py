@@ -32,6 +32,14 @@ def test_the_table_has_every_error() -> None:
     assert set(errors.table().values()) >= set(ALL)
 
 
+def test_a_kind_without_a_code_of_its_own_is_not_in_the_table() -> None:
+    class Special(errors.InvalidHandler):
+        """One of a package above."""
+
+    assert errors.table()[Special.code] is errors.InvalidHandler
+    assert type(errors.of_code(errors.InvalidHandler.code, "no")) is errors.InvalidHandler
+
+
 def test_an_error_says_what_happened_and_what_to_do() -> None:
     for one in ALL:
         text = str(one("what happened"))
