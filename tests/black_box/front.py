@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -114,8 +113,3 @@ def answered(told: bytes) -> Answered:
         return answered(body)
     named = [line.split(": ", 1) for line in lines]
     return Answered(int(first.split()[1]), {name.lower(): text for name, text in named}, body)
-
-
-def log_of(path: Path) -> str:
-    """Return what a process has logged."""
-    return path.read_text(encoding="utf-8")

@@ -53,15 +53,15 @@ def plain(info: GroupInfo) -> dict[str, object]:
     }
 
 
-def policy(policy: specs.RetryPolicy) -> dict[str, Any]:
+def policy(found: specs.RetryPolicy) -> dict[str, Any]:
     """Return a retry policy in the form of JSON."""
     return {
-        "enabled": policy.enabled,
-        "first_s": policy.first_us / 1e6,
-        "factor": policy.factor,
-        "cap_s": policy.cap_us / 1e6,
-        "jitter": policy.jitter,
-        "attempts": policy.attempts,
-        "exhausted": policy.exhausted.value,
-        "expires_s": policy.expires_us / 1e6,
+        "enabled": found.enabled,
+        "first_s": found.first_us / 1e6,
+        "factor": found.factor,
+        "cap_s": found.cap_us / 1e6,
+        "jitter": found.jitter,
+        "attempts": found.attempts,
+        "exhausted": found.exhausted.value,
+        "expires_s": found.expires_us / 1e6,
     }

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import difflib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -232,18 +230,6 @@ def parsed(
 def _near(name: str, known: Mapping[str, Parameter]) -> str:
     found = difflib.get_close_matches(name[:60], list(known), n=1, cutoff=0.6)
     return f"; did you mean {found[0]!r}?" if found else ""
-
-
-def decoded(text: object) -> bytes:
-    """Return the bytes of base64.
-
-    Raises:
-        InvalidRequest: It is not base64.
-    """
-    try:
-        return base64.b64decode(str(text), validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise InvalidRequest("base64 is expected") from error
 
 
 def outcome_of(error: Exception) -> dict[str, Any]:

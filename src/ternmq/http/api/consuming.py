@@ -73,6 +73,11 @@ async def pull(call: Call) -> Answer:
         if not pulling.done():
             return Answer({"messages": []})
         return Answer({"messages": [leased_form(topic, group, one) for one in pulling.result()]})
+    except asyncio.CancelledError:  # the caller is gone
+        if pulling.done() and not pulling.cancelled() and pulling.exception() is None:
+            for place in {one.place[1:4] for one in pulling.result()}:
+                call.detached.give_back(topic, group, *place)
+        raise
     finally:
         stopping.cancel()
         if not pulling.done():
@@ -119,14 +124,16 @@ async def extend(call: Call) -> Answer:
     lease = _seconds("lease", asked.lease, LONGEST_LEASE_S)
     topic, group = call.path["topic"], call.path["group"]
     places = _places(asked.receipts, topic, group)
-    errors: list[TernMQError | None] = []
+    errors: dict[tuple[int, ...], TernMQError | None] = {}
     for place in places:
+        if place[1:4] in errors:
+            continue  # of one lease
         try:
             await call.detached.extend(topic, group, place, lease)
-            errors.append(None)
+            errors[place[1:4]] = None
         except LeaseExpired as error:
-            errors.append(error)
-    return _results(asked.receipts, errors)
+            errors[place[1:4]] = error
+    return _results(asked.receipts, [errors[place[1:4]] for place in places])
 
 
 def _places(texts: Sequence[str], topic: str, group: str) -> list[Place]:

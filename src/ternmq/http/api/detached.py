@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from ternmq.client.connection.session import Session
 from ternmq.client.consumer.chunk import chunks_of
+from ternmq.client.consumer.deliveries import runs_of
 from ternmq.client.consumer.delivery import Delivery
 from ternmq.client.content.causes import UNSAID
 from ternmq.client.content.codecs import Codecs
@@ -131,13 +132,13 @@ class Detached:
         try:
             async with asyncio.timeout(wait + _PATIENCE_S):
                 told = await waiting.future
-        except TimeoutError:
-            raise ConnectionLost(f"no answer to PULL within {wait + _PATIENCE_S:g} s") from None
-        finally:
-            if not waiting.future.done() or waiting.future.cancelled():
-                if link.usable:
-                    link.tell(Command.CANCEL, bodies.pack_cancel(id_))
-                waiting.future.cancel()
+        except BaseException as error:
+            if waiting.gone() and link.usable:
+                link.tell(Command.CANCEL, bodies.pack_cancel(id_))
+            if isinstance(error, TimeoutError):
+                seconds = wait + _PATIENCE_S
+                raise ConnectionLost(f"no answer to PULL within {seconds:g} s") from None
+            raise
         return self._held(topic, told)
 
     def _held(self, topic: str, told: bodies.Delivery) -> list[Held]:
@@ -182,7 +183,7 @@ class Detached:
             leases.setdefault((place.queue, place.epoch, place.lease), []).append(place.offset)
         over: set[tuple[int, int, int, int]] = set()
         for (queue, epoch, lease), offsets in leases.items():
-            spans = tuple((one, one + 1) for one in sorted(set(offsets)))
+            spans = tuple(runs_of(sorted(set(offsets))))
             asked = bodies.Settle(
                 topic, group, queue, epoch, lease, outcome, spans, delay_us, reason
             )
@@ -211,12 +212,12 @@ class Detached:
         until_us, _ = bodies.unpack_extended(body)
         return _EPOCH + timedelta(microseconds=until_us)
 
-    def give_back(self, topic: str, group: str, told: bodies.Delivery) -> None:
-        """Release what came for a caller that is gone, without an answer; no attempt counts."""
+    def give_back(self, topic: str, group: str, queue: int, epoch: int, lease: int) -> None:
+        """Release a lease whose caller is gone, without an answer; no attempt counts."""
         link = self._session.link
         if link is None or not link.usable:
             return  # the lease ends by its time
-        asked = bodies.Settle(topic, group, told.queue, told.epoch, told.lease, Outcome.RELEASED)
+        asked = bodies.Settle(topic, group, queue, epoch, lease, Outcome.RELEASED)
         link.tell(Command.SETTLE, bodies.pack_settle(asked))
 
 
@@ -238,8 +239,8 @@ class _Pull:
         told = bodies.unpack_delivery(body)
         if not self.future.done():
             self.future.set_result(told)
-        elif told.lease:
-            self._detached.give_back(self._topic, self._group, told)
+        else:
+            self._give_back(told)
 
     def refused(self, error: TernMQError) -> None:
         """Raise the refusal in the caller."""
@@ -250,6 +251,24 @@ class _Pull:
         """Raise the loss of the connection in the caller."""
         if not self.future.done():
             self.future.set_exception(ConnectionLost("the connection was lost during a pull"))
+
+    def gone(self) -> bool:
+        """Give up: the caller is gone; return whether the broker must be told.
+
+        What came in the same moment is given back.
+        """
+        future = self.future
+        if future.done() and not future.cancelled():
+            if future.exception() is None:
+                self._give_back(future.result())
+            return False
+        future.cancel()
+        return True
+
+    def _give_back(self, told: bodies.Delivery) -> None:
+        if told.lease:
+            place = told.queue, told.epoch, told.lease
+            self._detached.give_back(self._topic, self._group, *place)
 
 
 def _reason(failures: Sequence[LastFailure], offset: int) -> str:

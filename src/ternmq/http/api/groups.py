@@ -39,31 +39,31 @@ class Retry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     expires_s: float | UnsetType = UNSET
 
 
-class Create(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A new group."""
+class _Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Settings that a group is made with, and that can be changed."""
 
-    group: str
     tags: str | UnsetType = UNSET
     filter: str | UnsetType = UNSET
     mode: str | UnsetType = UNSET
-    start: str | UnsetType = UNSET
     lease_s: float | UnsetType = UNSET
     retry: Retry | UnsetType = UNSET
 
 
-class Change(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class Create(_Settings, kw_only=True):
+    """A new group."""
+
+    group: str
+    start: str | UnsetType = UNSET
+
+
+class Change(_Settings, kw_only=True):
     """Settings of a group; what is left out stays as it is."""
 
-    tags: str | UnsetType = UNSET
-    filter: str | UnsetType = UNSET
-    mode: str | UnsetType = UNSET
-    lease_s: float | UnsetType = UNSET
     window: int | UnsetType = UNSET
     concurrency: int | UnsetType = UNSET
     paused: bool | UnsetType = UNSET
     offline: list[str] | UnsetType = UNSET
     expired: str | UnsetType = UNSET
-    retry: Retry | UnsetType = UNSET
 
 
 class Reset(msgspec.Struct, forbid_unknown_fields=True):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from ternmq.reliable.database.counts import Counts
 
 
 @dataclass(slots=True)
-class InboxStats:
+class InboxStats(Counts):
     """What an inbox did in this process.
 
     Attributes:
@@ -21,13 +22,3 @@ class InboxStats:
     suppressed: int = 0
     waited: int = 0
     retried: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
-
-    def count(self, name: str) -> None:
-        """Add one to a count. Callable from any thread."""
-        with self._lock:
-            setattr(self, name, getattr(self, name) + 1)
-
-    def after_fork(self) -> None:
-        """Have a lock of its own in the child: another thread may hold the parent's."""
-        self._lock = threading.Lock()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from ternmq.reliable.database.counts import Counts
 
 
 @dataclass(slots=True)
-class StepsStats:
+class StepsStats(Counts):
     """What a ``Steps`` did in this process.
 
     Attributes:
@@ -29,13 +30,3 @@ class StepsStats:
     stopped: int = 0
     incomplete: int = 0
     ended: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
-
-    def count(self, name: str) -> None:
-        """Add one to a count. Callable from any thread."""
-        with self._lock:
-            setattr(self, name, getattr(self, name) + 1)
-
-    def after_fork(self) -> None:
-        """Have a lock of its own in the child: another thread may hold the parent's."""
-        self._lock = threading.Lock()
